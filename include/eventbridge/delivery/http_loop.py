@@ -36,7 +36,7 @@ _BUSY_SECONDS = 0.05
 #: How many seconds a thread waits while another runs the loop: about as long as the loop runs between two polls of a
 #: bus.
 _MOMENT_SECONDS = 0.003
-#: The maximum number of simultaneous blocking calls, such as those for a token or a lease. Each can hang without
+#: The maximum number of simultaneous blocking calls, such as those for a token or a lease. Each call can hang without
 #: affecting the others.
 _BLOCKING_CALLS_AT_ONCE = 64
 

@@ -66,7 +66,8 @@ class Failure(Struct, frozen=True):
 class CandidateCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The results of one candidate. `matched` is by rule; `samples` and `failures` are by `<rule>/<target>`.
 
-    `candidate_events` are the rows that the patterns of budgeted rules match, by rule, as pairs of file and row set.
+    `candidate_events` has, for each rule whose share is routed separately, the rows that its pattern matches, as pairs
+    of file and row set.
     """
 
     matched: dict[str, Minutes] = {}

@@ -65,12 +65,12 @@ class RoutedSlice(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sl
     reference_matched: int = 0  # events, and pairs of event and rule, that the reference matcher decided
     reference_rendered: int = 0  # deliveries that compiled code left to the reference renderer
     clears: int = 0  # how often the matcher dropped its table of classes because it was full
-    # by budgeted rule, the rows of the buffer file that its pattern matches
+    # by rule that is budgeted or routed later, the rows of the buffer file that its pattern matches
     candidate_events: dict[str, str] = field(default_factory=dict)
 
 
 class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="share"):
-    """The routed part of a budgeted rule's share of a batch. Each pair is a buffer file and a row set."""
+    """The result of routing a rule's share of a batch. Each pair is a buffer file and a row set."""
 
     rule: str
     done: tuple[tuple[str, str], ...] = ()

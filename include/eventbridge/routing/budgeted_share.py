@@ -1,4 +1,4 @@
-"""Routes one budgeted rule's share of a batch within its budget, in this process or in a Spark worker.
+"""Routes one rule's share of a batch within its budget, in this process or in a Spark worker.
 
 This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """

@@ -53,7 +53,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
 class Slice(Struct, frozen=True, tag="slice"):
     """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same in every try.
 
-    The order of ids, by which chunks are cut, is the order of partition and offset.
+    Chunks are cut in the order of these ids, which is the order of partition and offset.
     """
 
     slice_id: str
@@ -63,7 +63,7 @@ class Slice(Struct, frozen=True, tag="slice"):
 
 
 class RuleShare(Struct, frozen=True, tag="share"):
-    """One budgeted rule's share of a batch: rows of buffer files that its pattern matches, oldest first.
+    """One rule's share of a batch: rows of buffer files that its pattern matches, oldest first.
 
     At most `cpu_seconds` are spent on it. If `last_resort`, a single event that uses up this time fails. If `give_up`
     (reason, text) is set, every event fails with it without being evaluated. For a rule with Spark SQL, `results` is
@@ -157,7 +157,7 @@ RouteTask = Callable[[Store, RuleSet, RouteJob, Task], SliceResult]
 
 
 class Router(Protocol):
-    """Routes slices and budgeted rules' shares, in this process or on Spark."""
+    """Routes slices and the shares of rules, in this process or on Spark."""
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route every task and yield the results, in any order, as the tasks finish.

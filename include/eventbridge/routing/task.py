@@ -30,8 +30,7 @@ def route_task(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> Sl
 
 
 def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
-    """Add the CPU time of a task to its result for the stats; a share may already have counted its evaluator's CPU
-    time."""
+    """Add the CPU time that this process spent on a task to the task's result, for the stats."""
     detail = result.detail
     if isinstance(detail, Routed):
         detail = structs.replace(detail, cpu=detail.cpu + round(seconds * 1e6))

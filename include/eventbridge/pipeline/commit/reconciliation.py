@@ -125,8 +125,8 @@ def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
-    """Return fingerprints, by rule, of the events for which budgeted rules have deliveries, read from their delivery
-    files."""
+    """Return fingerprints, by rule with a share, of the events for which the rule has deliveries, read from its
+    delivery files."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:

@@ -217,7 +217,7 @@ def _sums_of_count(count: int) -> _Sums:
 
 
 def _parts(total: int, weights: Sequence[int]) -> list[int]:
-    """Split a number in proportion to weights, so that the parts sum to it.
+    """Split a number in proportion to weights, so that the parts add up to it.
 
     If all weights are 0, the first part gets all.
     """
@@ -261,7 +261,8 @@ def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: dateti
 def stage_times(
     runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return when each phase of a batch began and ended; the phases end when it is routed, pushed and committed."""
+    """Return when each phase of a batch began and ended; the phases end when the batch is routed, pushed and
+    committed."""
     budget = timedelta(seconds=runtime.settings.batch_timeout)
     routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
     pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)

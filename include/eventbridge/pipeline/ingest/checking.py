@@ -337,7 +337,7 @@ def as_events(messages: pa.Table, partition: Partition, fields: Source) -> tuple
 
     The body of a refused message is kept. Without a mapping, a message whose headers name no form is unchanged, and its
     body decides whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode
-    without data; it has a body if the fields of the source have tombstones delivered.
+    without data. `fields.tombstones` decides whether a tombstone stays without a body, is refused, or becomes an event.
     """
     has_tombstones = fields.tombstones != "ignore" and messages["body"].null_count > 0
     if fields.mapping is None and not has_tombstones and not _has_binary(messages["headers"]):

@@ -134,8 +134,8 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
 def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
     """Return the limits of the next batch of a runner at the offsets `known`, to which the `arriving` rules move.
 
-    Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it, because the rule would
-    miss the events in between.
+    Raises RuleMovedError if the runner is ahead of a rule for which no old runner delivers any longer, because the rule
+    would miss the events in between.
     """
     behind: list[CatchUp] = []
     waiting: set[str] = set()

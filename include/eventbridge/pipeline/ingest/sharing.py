@@ -80,7 +80,7 @@ class LandJobParts(Struct, frozen=True):
 
 
 class LandedFile(Struct, frozen=True):
-    """A file that a worker wrote (None for a gap), its record, and a sample of its events by type."""
+    """A file that a worker wrote, its record, and a sample of its events by type; `path` is None for a gap."""
 
     path: str | None
     detail: LandedRange

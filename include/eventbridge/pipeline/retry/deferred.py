@@ -73,8 +73,10 @@ def plan_deferred_matches(
 
 
 def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Plan one batch of pending deliveries or of deferred matches, whichever have waited longer, or else of the other;
-    return its id, or None if nothing is due."""
+    """Plan one batch of pending deliveries or of deferred matches; return its id, or None if nothing can be taken.
+
+    The kind that has waited longer is tried first.
+    """
     pending = min(
         (each.first_due_at for each in runtime.ledger.due.targets(runtime.ledger.now(), runner)), default=None
     )

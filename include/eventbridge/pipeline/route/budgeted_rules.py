@@ -1,9 +1,9 @@
-"""Routes the budgeted rules of a batch.
+"""Routes the budgeted rules of a batch, and defers the rules that are routed later.
 
 Events beyond a rule's budget become a deferred match, which is routed later. Route calls this module once a batch's
-slices are routed. The candidate events of a budgeted rule are its share of the batch. A rule with waiting deferred
-matches is behind. Its next shares are deferred without a try, so that it delays the others by its budget only once, and
-its deferred matches are routed oldest first. All rules together have a total budget; see `share_budget.TotalBudget`.
+slices are routed. The candidate events of a rule are its share of the batch. A rule with waiting deferred matches
+is behind. Its next shares are deferred without a try, so that it delays the others by its budget only once, and its
+deferred matches are routed oldest first. All rules together have a total budget; see `share_budget.TotalBudget`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Files = tuple[tuple[str, str], ...]
 def route_budgeted_rules(
     runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, defers: bool = False
 ) -> bool:
-    """Route or defer the unrecorded share of each budgeted rule; return False if the batch is no longer `buffered`.
+    """Route or defer each unrecorded share of a batch; return False if the batch is no longer `buffered`.
 
     If `defers`, every share is deferred. Raises SparkError if Spark is at fault.
     """
@@ -74,7 +74,7 @@ def route_budgeted_rules(
 
 
 def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
-    """Return the events to route for the budgeted rules of a batch, as rows of buffer files by rule.
+    """Return the shares of a batch: by rule, the events to route, as rows of buffer files.
 
     For a batch that took deferred matches, these are the events of the matches. For any other batch, they are the
     events that matched the patterns, as route recorded them.
@@ -208,7 +208,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
 
 
 def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
-    """Return the reasons, by rule, why shares are deferred without a try; the shares of other rules are routed now."""
+    """Return, by rule, the reason for deferring its share without a try; the shares of other rules are routed now."""
     if batch.kind == "retry":
         return {}
     rules = runtime.rules_of(batch)

@@ -119,7 +119,7 @@ def try_alone(
 
 
 def is_one_event(piece: Slice) -> bool:
-    """Return whether a slice cannot be split further."""
+    """Return whether a slice has a single row, so that it cannot be split further."""
     return piece.row_to - piece.row_from == 1
 
 
@@ -201,7 +201,7 @@ _PARTS = 8
 
 
 def leaves(piece: Slice, recorded: Mapping[str, BatchFile]) -> Iterator[Slice]:
-    """Yield a slice itself or, if it was split, its parts, recursively."""
+    """Yield a slice itself or, if it was split, its parts; a part that was split is replaced by its own parts."""
     file = recorded.get(piece.slice_id)
     if file is None or not isinstance(file.detail, SplitSlice):
         yield piece

@@ -51,8 +51,8 @@ Record = dict[str, Any]
 def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
     """Settle a routed batch, and write a record for each dead-lettered delivery and each malformed or unroutable event.
 
-    It does nothing before the batch is routed or after it is committed; running it again writes the same files. Raises
-    ReconciliationError for a file that cannot be read.
+    The stage does nothing before the batch is routed or after it is committed; running it again writes the same files.
+    Raises ReconciliationError for a file that cannot be read.
     """
     with naming_the_repair(batch_id, "settled"):
         batch = settle(runtime, runtime.ledger.batches.get(batch_id))

@@ -48,9 +48,9 @@ from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of, 
 def schedule_retries(runtime: Runtime, batch_id: str) -> None:
     """Record the retries of a settled batch, with their due time, attempts and lane from the settlement.
 
-    It also records a copy of each dead letter whose target has a dead letter queue. Only this stage inserts pending
-    rows. It does nothing before the batch is settled or after it is committed; running it again, or twice at the same
-    time, inserts nothing new.
+    The stage also records a copy of each dead letter whose target has a dead letter queue. Nothing else inserts pending
+    rows. The stage does nothing before the batch is settled or after it is committed; running it again, or twice at the
+    same time, inserts nothing new.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "settling":
@@ -281,7 +281,8 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
     """In each shard in which a retry batch settled deliveries, make the deliveries due that are waiting for earlier
     ones of their keys.
 
-    It may be called repeatedly before the batch commits, because until then no other batch takes rows of these shards.
+    The function may be called repeatedly before the batch is committed, because until then no other batch takes rows of
+    these shards.
     """
     if batch.has_route_stage:
         return
@@ -298,7 +299,8 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
 
 
 class SpanPending:
-    """Finds the pieces of a batch's chunks whose targets take spans, that is, all deliveries of a piece together."""
+    """Finds those pieces of a batch's chunks whose targets take spans, and keeps the deliveries of such a piece
+    together."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime

@@ -50,9 +50,9 @@ _Flags = npt.NDArray[np.bool_]
 def settle(runtime: Runtime, batch: Batch) -> Batch:
     """Freeze the statuses of a routed batch and return it in the state `settling`; later calls change nothing.
 
-    It waits until no push of the batch is at work, and then invalidates every claim, so that no segment can be recorded
-    while the statuses are read. If two processes settle at the same time, the first to create the file wins, and the
-    statuses of the other are discarded.
+    The function waits until no push of the batch is at work, and then invalidates every claim, so that no segment can
+    be recorded while the statuses are read. If two processes settle at the same time, the first to create the file
+    wins, and the statuses of the other are discarded.
     """
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)
@@ -166,7 +166,7 @@ class Judge:
     def _settle_shadows(
         self, status: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
     ) -> tuple[Rows, pa.DictionaryArray]:
-        """Return the statuses and reasons after settling the rows `over`, which belong to shadows, as delivered."""
+        """Return the statuses and reasons with the rows `over`, which belong to shadows, settled as delivered."""
         reasons = columns.texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
         return np.where(over, _DELIVERED, status), _replace(reason, over, reasons)
 
