@@ -86,6 +86,13 @@ def test_no_command_hides_in_another_kind_of_block() -> None:
     assert hidden == []
 
 
+def test_a_guide_is_short() -> None:
+    """A how-to guide has at most 220 lines; what is longer is two guides, or belongs to the reference."""
+    guides = (ROOT / "docs" / "howto").rglob("*.md")
+
+    assert [page.name for page in guides if page.read_text().count("\n") > 220] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     """A link to a file of the repository, and to a heading in it, is right."""
