@@ -21,6 +21,7 @@ from eventbridge.routing.headers import delivery_headers
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.model import Rule, Target
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.targets.http.fields import PREFIXES, HttpFields
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 
@@ -117,17 +118,21 @@ def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id
     if spec.type != "http":
         raise UserError(f"Target {target} has the type {spec.type}: curl commands exist only for the type http")
     made = request_of(runtime, find_rule(runtime.rule_set(), rule), spec, body, delivery_id)
-    headers = [("content-type", made.content_type), ("webhook-id", made.delivery_id), *made.headers.items()]
-    url, connection = getattr(spec, "url", ""), getattr(spec, "connection", None)
+    assert isinstance(spec, HttpFields), "its type says so"
+    headers = [("content-type", made.content_type), (f"{PREFIXES[spec.signature_headers]}-id", made.delivery_id)]
+    headers += [*spec.headers.items(), *made.headers.items()]
+    url, connection = spec.url, spec.connection
     notes = []
     if connection:
         notes.append(f"Credentials and signature are left out: the connection {connection!r} has them")
     if not url:
         notes.append(f"Set the variable URL first: the connection {connection!r} has it")
-    if getattr(spec, "batch", None) is not None:
+    if spec.batch is not None:
         notes.append("The target takes several deliveries in one request, but this request has only one")
+    if spec.compression != "none":
+        notes.append("The target gets a compressed body; this call sends it as it is")
     payload = made.payload.decode("utf-8", "replace")
-    return CurlCall(tuple(headers), payload, as_curl(url, headers, payload), tuple(notes))
+    return CurlCall(tuple(headers), payload, as_curl(spec.method, url, headers, payload), tuple(notes))
 
 
 def _format_header(name: str, value: str) -> str:
@@ -137,10 +142,10 @@ def _format_header(name: str, value: str) -> str:
     return f"{name}: {value}" if value.strip() else f"{name};"
 
 
-def as_curl(url: str, headers: Sequence[tuple[str, str]], payload: str) -> str:
+def as_curl(method: str, url: str, headers: Sequence[tuple[str, str]], payload: str) -> str:
     """Return the call for a shell; if `url` is empty, the call uses the variable URL."""
     address = shlex.quote(url) if url else '"$URL"'
-    lines = [f"curl -X POST {address}"]
+    lines = [f"curl -X {method} {address}"]
     lines += [f"-H {shlex.quote(_format_header(name, value))}" for name, value in headers]
     lines.append(f"--data-binary {shlex.quote(payload)}")
     return " \\\n  ".join(lines)

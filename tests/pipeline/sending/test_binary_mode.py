@@ -59,7 +59,23 @@ def test_a_call_of_curl_sends_no_content_type_either(sending: Sending) -> None:
     call = curl_call(sending.runtime, "orders", "crm", came("none", None)).call
 
     assert "-H content-type: \\\n" in call
-    assert as_curl("", [("content-type", "text/xml"), ("x", "")], "").splitlines()[1:3] == [
+    assert as_curl("POST", "", [("content-type", "text/xml"), ("x", "")], "").splitlines()[1:3] == [
         "  -H 'content-type: text/xml' \\",
         "  -H 'x;' \\",
     ]
+
+
+def test_a_call_of_curl_has_the_method_and_the_headers_of_the_rule(sending: Sending) -> None:
+    """It sends what the target sends, except for credentials; a compressed body is a note."""
+    sending.begin(
+        crm=http(
+            "/healthy/crm", method="PUT", headers="{X-Tenant: shop}", signature="{headers: svix}", compression="gzip"
+        )
+    )
+
+    made = curl_call(sending.runtime, "orders", "crm", came("none", None), "0190aaaa-0000-8000-8000-000000000001")
+
+    assert made.call.startswith("curl -X PUT http://127.0.0.1:")
+    assert "-H 'X-Tenant: shop'" in made.call
+    assert "-H 'svix-id: 0190aaaa-0000-8000-8000-000000000001'" in made.call
+    assert made.notes == ("The target gets a compressed body; this call sends it as it is",)

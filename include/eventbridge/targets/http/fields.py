@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,9 @@ from eventbridge.rules.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes
 from eventbridge.rules.vocabulary import COMPRESSIONS, CONTENT_MODES, METHODS, SIGNATURE_HEADERS
 from eventbridge.targets.http.header_names import read_headers
 from eventbridge.transform.template import parse_template
+
+#: The beginning of the names of the headers with id, time and signature, by the word for the set.
+PREFIXES: Final = {"standard": "webhook", "svix": "svix"}
 
 
 class HttpFields(Target):

@@ -13,7 +13,7 @@ from eventbridge.targets.http.address import address_of, secrets_in
 from eventbridge.targets.http.batch_requests import BatchingHttpTarget
 from eventbridge.targets.http.credentials import Credentials, credentials_of
 from eventbridge.targets.http.endpoint import Endpoint
-from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.fields import PREFIXES, HttpFields
 from eventbridge.targets.http.headers import header_line
 from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.http.tls import Tls, tls_of
@@ -21,9 +21,6 @@ from eventbridge.targets.http.tokens import TokenClient
 from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import SsrfGuard
-
-#: The beginning of the names of the headers with id, time and signature.
-_PREFIXES = {"standard": "webhook", "svix": "svix"}
 
 
 def open_http(opening: TargetSetup[HttpFields]) -> Target:
@@ -47,7 +44,7 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
         method=target.method,
         lines=tuple(header_line(name, value) for name, value in target.headers.items()),
         compresses=target.compression == "gzip",
-        prefix=_PREFIXES[target.signature_headers],
+        prefix=PREFIXES[target.signature_headers],
     )
     unread = [first]  # the first `read` returns the connection that was just read
 
