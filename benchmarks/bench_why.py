@@ -1,4 +1,4 @@
-"""`make bench-why`: the time of `eventbridge why` over a month of events, and the size of its index.
+"""`make bench-why`: the time of `eventbridge events why` over a month of events, and the size of its index.
 
 The archive is built day by day from batches as `buffer` lands them, in ledger and store. In the middle of it, real
 events are delivered, and the queries ask about them. Then `maintain` builds the index. Every query is a process of its
@@ -117,9 +117,11 @@ def archived_events(start: int, size: int, at: datetime) -> pa.Table:
 def _measured(installation: Site, days: int, options: argparse.Namespace, asked: str, *, added: int, last: bool) -> Row:
     scanned = None
     if last and days == added:  # nothing is indexed yet
-        scanned = _seconds(installation, "why", asked, code=0)
+        scanned = _seconds(installation, "events", "why", asked, code=0)
     elif last:
-        scanned = _seconds(installation, "why", f"old-{options.events // 2:012d}", "--from", f"{added + 1}d", code=0)
+        scanned = _seconds(
+            installation, "events", "why", f"old-{options.events // 2:012d}", "--from", f"{added + 1}d", code=0
+        )
     cpu = time.process_time()
     with closing(installation.open()) as runtime:
         index_events(RetentionRun(runtime, 86_400.0, dry_run=False))
@@ -133,8 +135,12 @@ def _measured(installation: Site, days: int, options: argparse.Namespace, asked:
         batches=days * options.batches,
         index_bytes=size,
         index_cpu=index_cpu / (added * options.events),
-        delivered=statistics.median(_seconds(installation, "why", asked, code=0) for _ in range(options.rounds)),
-        unknown=statistics.median(_seconds(installation, "why", "nobody", code=2) for _ in range(options.rounds)),
+        delivered=statistics.median(
+            _seconds(installation, "events", "why", asked, code=0) for _ in range(options.rounds)
+        ),
+        unknown=statistics.median(
+            _seconds(installation, "events", "why", "nobody", code=2) for _ in range(options.rounds)
+        ),
         scanned=scanned,
     )
 
@@ -154,7 +160,7 @@ def _seconds(installation: Site, *arguments: str, code: int) -> float:
 
 
 def _show(rows: list[Row]) -> bool:
-    table = Table(title="eventbridge why: seconds of a command, from start to end")
+    table = Table(title="eventbridge events why: seconds of a command, from start to end")
     titles = (
         "days",
         "events",

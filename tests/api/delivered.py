@@ -32,6 +32,6 @@ def delivered_server(folder: Path) -> Server:
     escaped = order(1, data={"amount": 1, "half": "\ud800"}, subject='the "Zürich"')  # half a character, as escapes
     hostile = order(2, data={"amount": 2, "text": markup}, subject=markup)
     events.write_text("\n".join([*(json.dumps(each) for each in (order(0), escaped, hostile)), f"no event {markup}"]))
-    made.run("bus", "publish", "orders", str(events))
+    made.run("events", "publish", "orders", str(events))
     made.deliver("orders")
     return Server(made)

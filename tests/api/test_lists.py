@@ -112,7 +112,7 @@ def test_buses_have_their_partitions(reader: httpx.Client) -> None:
 def test_replays_match_the_command_line(reader: httpx.Client, delivered: Server) -> None:
     """The list is the same, except for the outcomes of deliveries."""
     found = reader.get("/replays").json()
-    printed = json.loads(delivered.installation.run("replay", "list", "--json"))
+    printed = json.loads(delivered.installation.run("replays", "list", "--json"))
 
     assert [(each["replay_id"], each["state"]) for each in found["replays"]] == [
         (each["replay_id"], each["state"]) for each in printed

@@ -48,7 +48,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Receiver(folder / "requests.jsonl") as receiver:
         rule = RULE.replace("FOLDER", str(folder)).replace("URL", receiver.url(f"/say/{quote(HOSTILE, safe='')}"))
         (folder / "rules" / "letters.yaml").write_text(rule)
-        made.run("bus", "publish", "orders", str(folder / "letters.jsonl"))
+        made.run("events", "publish", "orders", str(folder / "letters.jsonl"))
         made.deliver("orders")
     with Server(made) as running:
         yield running

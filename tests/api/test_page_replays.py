@@ -48,7 +48,7 @@ def test_a_replay_is_previewed_and_recorded(delivered: Server, operator: httpx.C
 
     assert "Archived events read: 4, of which 1 would be replayed" in preview
     assert "all-orders/archive" in preview
-    assert (begun.status_code, f"replay resume {replay_id}" in running) == (303, True)
+    assert (begun.status_code, f"replays resume {replay_id}" in running) == (303, True)
     assert states == ["paused", "running", "cancelled"]
     assert replay_id in operator.get("/page/replays").text
 

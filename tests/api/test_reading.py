@@ -17,7 +17,7 @@ from api.server import Server
         ("/rules", ["rules", "show"]),
         ("/rules/refused", ["rules", "show", "refused"]),
         ("/targets", ["targets", "list"]),
-        ("/events/o2", ["why", "o2"]),
+        ("/events/o2", ["events", "why", "o2"]),
         ("/audit", ["audit"]),
     ],
 )

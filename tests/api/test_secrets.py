@@ -65,7 +65,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         rule = ["rules:", "  guarded:", "    bus: orders", "    pattern: {}", "    targets:", *targets, ""]
         (folder / "rules" / "guarded.yaml").write_text("\n".join(rule))
         (folder / "orders.jsonl").write_text(json.dumps(order(1)))
-        made.run("bus", "publish", "orders", str(folder / "orders.jsonl"))
+        made.run("events", "publish", "orders", str(folder / "orders.jsonl"))
         made.deliver("orders")
         assert len(receiver.requests()) == len(CONNECTIONS)
         with Server(made) as running:

@@ -189,7 +189,7 @@ def delivered_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shop.write_rules(more=HTTP_TARGETS.format(**urls))
         lines = Path(shop.orders(500, 1500, 2500, 100)).read_text().splitlines()
         lines[2] = lines[2].replace('"amount"', '"note": "gift", "amount"')
-        published = shop.run_process("bus", "publish", "orders", shop.write("all.jsonl", *lines, "not json", "{}"))
+        published = shop.run_process("events", "publish", "orders", shop.write("all.jsonl", *lines, "not json", "{}"))
         assert published.code == 0, published.err
         shop.deliver()
         yield shop.folder

@@ -124,7 +124,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             "findings": [{"path": "str", "condition": "str", "values": ["str"], "message": "str"}],
         }
     ],
-    ("bus", "publish", "orders", "one.jsonl"): {
+    ("events", "publish", "orders", "one.jsonl"): {
         "bus": "str",
         "topic": "str",
         "published": "int",
@@ -238,7 +238,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "pending": "int"}},
         "differences": [],
     },
-    ("why", "o1"): {
+    ("events", "why", "o1"): {
         "event_id": "str",
         "events": [
             {
@@ -323,12 +323,12 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("dead-letters", "export", "dead-letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
     ("dead-letters", "show", "BAD"): DEAD_LETTER
     | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
-    ("dead-letters", "redrive", "--all", "--dry-run"): {
+    ("redrives", "start", "--all", "--dry-run"): {
         "taken": [{"of": "str", "count": "int"}],
         "left": [{"of": "str", "count": "int", "why": "str"}],
     },
-    ("dead-letters", "redrive", "--target", "bad"): REDRIVE,
-    ("dead-letters", "redrives"): [],
+    ("redrives", "start", "--target", "bad"): REDRIVE,
+    ("redrives", "list"): [],
     ("status", "--chunks"): [CHUNK],
     ("status", "--failures"): [CHUNK],
     ("targets", "list"): [TARGET | {"since": "null", "waiting": "int", "hold_reason": "str"}],

@@ -1,4 +1,4 @@
-"""`batch repair` from the command line."""
+"""`batches repair` from the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def test_a_batch_that_is_whole_needs_no_repair(delivered: Any, eventbridge: Call
     """It says so, by the beginning of the id, and writes nothing."""
     batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
 
-    result = eventbridge("batch", "repair", batch[:9])
+    result = eventbridge("batches", "repair", batch[:9])
 
     assert result.code == 0
     found = "every file exists and is correct, and no delivery is settled twice; nothing to repair"
@@ -25,11 +25,11 @@ def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, ev
     path.unlink()
     assert eventbridge("audit").code == 1
 
-    planned = eventbridge("batch", "repair", batch, "--dry-run")
+    planned = eventbridge("batches", "repair", batch, "--dry-run")
     assert planned.code == 0
     assert "would be rebuilt: deliveries/" in planned.out
     assert not path.exists()
-    done = eventbridge("batch", "repair", batch, "--json").json
+    done = eventbridge("batches", "repair", batch, "--json").json
 
     assert path.exists()
     assert len(done["rebuilt"]) == 1
@@ -39,4 +39,4 @@ def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, ev
 
 def test_an_unknown_batch_is_an_error(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """As for `audit`."""
-    assert eventbridge("batch", "repair", "zzz").code == 2
+    assert eventbridge("batches", "repair", "zzz").code == 2

@@ -22,10 +22,10 @@ from eventbridge.store import schemas
     [
         (("--error", "http 400"), 4),
         (("--error", "NO SUCH TEXT"), 0),
-        (("--since", "1h"), 8),
-        (("--until", "1h"), 0),
-        (("--since", "2020-01-01"), 8),
-        (("--since", "2020-01-01T00:00:00+02:00", "--until", "2020-01-02"), 0),
+        (("--from", "1h"), 8),
+        (("--to", "1h"), 0),
+        (("--from", "2020-01-01"), 8),
+        (("--from", "2020-01-01T00:00:00+02:00", "--to", "2020-01-02"), 0),
         (("--name", "placed/0/0", "--name", "paid/9/9"), 2),
         (("--sql", "reason = 'non_retryable'"), 4),
         (("--sql", "attempts[1].code = 410"), 1),
@@ -56,16 +56,16 @@ def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: C
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--since", "yesterday"), "since 'yesterday' is not a time"),
-        (("--since", "800000d"), "since '800000d' is not a time"),
-        (("--until", "99999999999d"), "until '99999999999d' is not a time"),
-        (("--since", "0001-01-01T00:00:00+14:00"), "is not a time"),
+        (("--from", "yesterday"), "from 'yesterday' is not a time"),
+        (("--from", "800000d"), "from '800000d' is not a time"),
+        (("--to", "99999999999d"), "to '99999999999d' is not a time"),
+        (("--from", "0001-01-01T00:00:00+14:00"), "is not a time"),
         (("--rule", "", "--target", "bad"), "--rule is empty"),
         (("--name", ""), "--name is empty"),
         (("--name", "orders/placed/0/0", "--name", ""), "--name is empty"),
         (("--name", "-"), "cannot be the name of a dead letter"),
         (("--name", "/2"), "cannot be the name of a dead letter"),
-        (("--since", " "), "--since is empty"),
+        (("--from", " "), "--from is empty"),
         (("--sql", " "), "--sql is empty"),
         (("--name", "no-such-thing"), "cannot be the name of a dead letter"),
         (("--sql", "reasn = 'x'"), "reason"),
@@ -138,7 +138,7 @@ def test_a_damaged_file_is_no_error_of_the_user(delivered: Any, eventbridge: Cal
     for result in results:
         assert result.code == 1
         assert "has no file" in result.err
-    repair = re.search(r"`eventbridge (batch repair \S+) --dry-run`", results[0].err)
+    repair = re.search(r"`eventbridge (batches repair \S+) --dry-run`", results[0].err)
     assert repair is not None
     assert eventbridge(*repair[1].split()).code == 0
     assert len(eventbridge("dead-letters", "list", "--json").json) == 8
@@ -148,7 +148,7 @@ def test_a_damaged_file_is_no_error_of_the_user(delivered: Any, eventbridge: Cal
 def newest_readable(delivered: Any, eventbridge: Callable[..., Any]) -> str:
     """A shop of which only the newest batch's dead letters can be read, three other files cannot. Returns its id."""
     damaged = list((delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
-    assert eventbridge("bus", "publish", "orders", delivered.orders(2000, id="late")).code == 0
+    assert eventbridge("events", "publish", "orders", delivered.orders(2000, id="late")).code == 0
     delivered.deliver()
     for path in damaged:
         path.write_bytes(path.read_bytes()[:100])
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_hides_no_other(
 
     assert {each["batch_id"] for each in result.json} == {newest_readable}
     assert result.code == 1
-    assert re.match(r"warning: dead letters were skipped: batch \S+ cannot be read: .*batch repair", result.err)
+    assert re.match(r"warning: dead letters were skipped: batch \S+ cannot be read: .*batches repair", result.err)
 
 
 def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -211,8 +211,8 @@ def test_readable_dead_letters_are_shown_exported_and_redriven(
     shown = eventbridge("dead-letters", "show", name, "--json")
     missed = eventbridge("dead-letters", "show", "ffffffff")
     exported = eventbridge("dead-letters", "export", str(lines))
-    surveyed = eventbridge("dead-letters", "redrive", "--all", "--dry-run", "--json")
-    redriven = eventbridge("dead-letters", "redrive", "--all", "--json")
+    surveyed = eventbridge("redrives", "start", "--all", "--dry-run", "--json")
+    redriven = eventbridge("redrives", "start", "--all", "--json")
 
     results = [shown, missed, exported, surveyed, redriven]
     assert [result.code for result in results] == [1] * len(results)

@@ -47,7 +47,7 @@ def test_a_difference_is_1(delivered: Any) -> None:
         ("deliver", "--until-idle"),
         ("deliver", "--runner", "order", "--until-idle"),
         ("deliver", "--runner", "orders", "--until-idle", "--spark", "localhost:15002"),
-        ("bus", "publish", "orders"),
+        ("events", "publish", "orders"),
         ("rules", "show", "no-such-rule"),
         ("rules", "backtest", "big-orders"),
         ("rules", "backtest", "no-such-rule", "--from", "1h"),
@@ -55,9 +55,9 @@ def test_a_difference_is_1(delivered: Any) -> None:
         ("rules", "diff", "big-orders", "--from", "1h"),
         ("dead-letters", "show", "no-such-letter"),
         ("dead-letters", "list", "--limit", "0"),
-        ("dead-letters", "redrive", "--sql", "true; DROP TABLE dead_letters"),
-        ("replay", "orders", "--from", "1h", "--pattern", '{"data": ' * 3_000 + "{}" + "}" * 3_000),
-        ("replay", "orders", "--from", "1h", "--sql", ""),
+        ("redrives", "start", "--sql", "true; DROP TABLE dead_letters"),
+        ("replays", "start", "orders", "--from", "1h", "--pattern", '{"data": ' * 3_000 + "{}" + "}" * 3_000),
+        ("replays", "start", "orders", "--from", "1h", "--sql", ""),
         ("quality", "check", "--hour", "0001-01-01"),
         ("targets", "enable", "big-orders"),
         (),
@@ -76,7 +76,7 @@ def test_a_usage_error_exits_with_2(arguments: tuple[str, ...], eventbridge: Cal
 def test_a_full_disk_exits_with_3(shop: Any) -> None:
     """`deliver` that takes nothing, as the disk is too full: 3, why, and not idle."""
     lines = dict.fromkeys(("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "EVENTBRIDGE_DISK_RESUME_FREE_SIZE"), "100000GiB")
-    assert shop.run_process("bus", "publish", "orders", shop.orders(2000)).code == 0
+    assert shop.run_process("events", "publish", "orders", shop.orders(2000)).code == 0
 
     result = shop.run_process(*DELIVER, env=lines)
 
@@ -121,7 +121,7 @@ def test_a_stop_that_needs_a_person_is_3(delivered: Any) -> None:
 
 def test_a_spark_that_is_not_there_is_4(shop: Any) -> None:
     """Spark cannot be reached: 4, in one line; nothing is committed, and the next run continues the batch."""
-    shop.run_process("bus", "publish", "orders", shop.orders(1500))
+    shop.run_process("events", "publish", "orders", shop.orders(1500))
 
     result = shop.run_process(*DELIVER)
 
@@ -148,7 +148,7 @@ def test_a_disk_that_cannot_be_used_is_4(
     file = shop.orders(1)
     monkeypatch.setenv(name, value.format(file=file))
 
-    result = eventbridge("bus", "publish", "orders", file)
+    result = eventbridge("events", "publish", "orders", file)
 
     assert result.code == 4
     assert file in result.err

@@ -23,15 +23,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli" / "index.md"
 
 WRONG = [
     (("no-such-command",), "usage", 2),
-    (("rules", "list"), "usage", 2),
+    (("rules", "lst"), "usage", 2),
     (("status", "--no-such-option"), "usage", 2),
     (("status", "--batches", "many"), "usage", 2),
-    (("bus", "publish"), "usage", 2),
+    (("events", "publish"), "usage", 2),
     (("rules", "show", "big-order"), "not_found", 2),
-    (("bus", "publish", "order", "x.jsonl"), "not_found", 2),
+    (("events", "publish", "order", "x.jsonl"), "not_found", 2),
     (("rules", "disable", "big-orders"), "invalid_input", 2),
     (("dead-letters", "list", "--rule", "nope"), "not_found", 2),
-    (("dead-letters", "list", "--since", "yesterdy"), "invalid_input", 2),
+    (("dead-letters", "list", "--from", "yesterdy"), "invalid_input", 2),
     (("init-airflow", "nowhere"), "invalid_input", 2),
 ]
 
@@ -130,12 +130,12 @@ def test_a_misspelt_word_gets_a_suggestion(word: str, known: list[str], said: st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("rules", "list"), "No such command: list. Did you mean show?"),
+        (("rules", "lst"), "No such command: lst. Did you mean list?"),
         (("rule", "check"), "No such command: rule. Did you mean rules?"),
-        (("bus", "show"), "No such command: show. Commands: publish"),
-        (("why", "x", "--since", "2h"), "No such option: --since. Did you mean --from?"),
-        (("dead-letters", "list", "--from", "2h"), "No such option: --from. Did you mean --since?"),
-        (("dead-letters", "list", "--sinse", "2h"), "No such option: --sinse. Did you mean --since?"),
+        (("buses", "publish"), "No such command: publish. Commands: list, show"),
+        (("events", "why", "x", "--since", "2h"), "No such option: --since. Did you mean --from?"),
+        (("dead-letters", "list", "--since", "2h"), "No such option: --since. Did you mean --from?"),
+        (("dead-letters", "list", "--form", "2h"), "No such option: --form. Did you mean --from?"),
         (("audit", "--since", "2h"), "No such option: --since. Options: "),
         (
             ("--limit", "3", "dead-letters", "list"),
@@ -182,10 +182,13 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("replay nope --from 1h", "no rule file defines a bus 'nope'. Buses: orders"),
-        ("replay order --from 1h", "no rule file defines a bus 'order'. Did you mean orders?"),
-        ("replay orders --from 1h --rule nope", "bus 'orders' has no rule 'nope'. Rules: all-orders, big-orders"),
-        ("replay orders --from 1h --target zzz", "has a target 'zzz'. Targets: accounts, archive, note"),
+        ("replays start nope --from 1h", "no rule file defines a bus 'nope'. Buses: orders"),
+        ("replays start order --from 1h", "no rule file defines a bus 'order'. Did you mean orders?"),
+        (
+            "replays start orders --from 1h --rule nope",
+            "bus 'orders' has no rule 'nope'. Rules: all-orders, big-orders",
+        ),
+        ("replays start orders --from 1h --target zzz", "has a target 'zzz'. Targets: accounts, archive, note"),
         ("targets pause archive", "Did you mean all-orders/archive?"),
         ("targets resume all-orders", "Did you mean all-orders/archive?"),
         ("targets rate big-orders 10/s", "Targets: big-orders/accounts, big-orders/note"),
@@ -198,10 +201,10 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
         ("deliver --runner nope --until-idle", "no rule has the runner 'nope'. Runners: orders"),
         ("schemas show nope", "no event of the type 'nope' was sampled on any bus. Types: none"),
         ("schemas list --bus nope", "there is no bus 'nope'. Buses: orders"),
-        ("why o1 --bus nope", "there is no bus 'nope'. Buses: orders"),
+        ("events why o1 --bus nope", "there is no bus 'nope'. Buses: orders"),
         ("tokens revoke nope", "there is no token 'nope'. Tokens: none"),
         ("stats --rule nope", "no rule file defines a rule 'nope'. Rules: all-orders, big-orders"),
-        ("bus publish orders x --topic nope", "the bus 'orders' has no topic 'nope'. Topics: paid, placed"),
+        ("events publish orders x --topic nope", "the bus 'orders' has no topic 'nope'. Topics: paid, placed"),
     ],
 )
 def test_a_name_that_is_none_gets_the_nearest_or_all(

@@ -54,7 +54,7 @@ def test_help_needs_next_to_nothing(arguments: tuple[str, ...], shop: Any) -> No
     assert imported(shop, *arguments) & (HEAVY | {"pydantic", "yaml", "re2"}) == set()
 
 
-@pytest.mark.parametrize("arguments", [("rules", "check"), ("rules", "show"), ("rules", "test", "big-orders")])
+@pytest.mark.parametrize("arguments", [("rules", "check"), ("rules", "list"), ("rules", "test", "big-orders")])
 def test_rules_need_no_state(arguments: tuple[str, ...], shop: Any) -> None:
     """Checking, showing and trying rules imports no database, no Parquet, no Spark."""
     events = ("--events", shop.orders(1)) if arguments[1] == "test" else ()
@@ -72,7 +72,7 @@ def test_rules_need_no_state(arguments: tuple[str, ...], shop: Any) -> None:
         ("audit",),
         ("dead-letters", "list"),
         ("dead-letters", "show", "/orders/placed/0/0"),
-        ("dead-letters", "redrives"),
+        ("redrives", "list"),
         ("quality", "list"),
     ],
     ids=" ".join,
@@ -86,11 +86,11 @@ def test_looking_needs_neither_kernel_nor_spark_nor_clients(arguments: tuple[str
 
 
 def test_the_shell_completes_commands_and_options(shop: Any) -> None:
-    """What a shell asks for after `dead-letters re` is completed by commands, and after `--ch` by options, at once."""
+    """What a shell asks for after `redrives re` is completed by commands, and after `--ch` by options, at once."""
     asked = {"_EVENTBRIDGE_COMPLETE": "complete_bash"}
-    commands = run(shop, COMP_WORDS="eventbridge dead-letters re", COMP_CWORD="2", **asked)
+    commands = run(shop, COMP_WORDS="eventbridge redrives re", COMP_CWORD="2", **asked)
     options = run(shop, COMP_WORDS="eventbridge status --ch", COMP_CWORD="2", **asked)
 
-    assert commands.stdout.split() == ["redrive", "redrives"]
+    assert commands.stdout.split() == ["resume"]
     assert options.stdout.split() == ["--chunks"]
     assert not HEAVY & set(commands.stderr.split())

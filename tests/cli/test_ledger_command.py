@@ -77,12 +77,12 @@ def test_rules_are_published_for_every_host(
     assert eventbridge("ledger", "migrate").code == 0
     assert eventbridge("rules", "publish").code == 2
     monkeypatch.setenv("EVENTBRIDGE_RULES_FROM", "published")
-    assert "Run `eventbridge rules publish`" in eventbridge("bus", "publish", "orders", shop.orders(1500)).err
+    assert "Run `eventbridge rules publish`" in eventbridge("events", "publish", "orders", shop.orders(1500)).err
 
     published = eventbridge("rules", "publish", "--json").json
     (shop.folder / "empty").mkdir()
     monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", str(shop.folder / "empty"))
-    assert eventbridge("bus", "publish", "orders", shop.orders(1500, 10)).code == 0
+    assert eventbridge("events", "publish", "orders", shop.orders(1500, 10)).code == 0
     shop.environ.update(
         EVENTBRIDGE_RULES_FROM="published",
         EVENTBRIDGE_RULES_FOLDER=str(shop.folder / "empty"),

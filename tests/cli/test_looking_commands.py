@@ -47,7 +47,7 @@ def test_status_before_the_first_run_says_what_waits(
 ) -> None:
     """Events that the first run will take are counted, by where the bus starts; sections without rows are left out."""
     shop.write_rules(start_at=start_at)
-    eventbridge("bus", "publish", "orders", shop.orders(1, 2, 3))
+    eventbridge("events", "publish", "orders", shop.orders(1, 2, 3))
 
     said = eventbridge("status").out
 
@@ -58,7 +58,7 @@ def test_status_before_the_first_run_says_what_waits(
 
 def test_status_counts_one_event_as_one(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """One event waits, and is not called events."""
-    eventbridge("bus", "publish", "orders", shop.orders(1))
+    eventbridge("events", "publish", "orders", shop.orders(1))
 
     assert "never run: 1 event waits for its first run." in eventbridge("status").out
 
@@ -92,9 +92,9 @@ def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]
 
 def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """Lag is what is available as long as no batch has taken it; the table and JSON say the same."""
-    eventbridge("bus", "publish", "orders", shop.orders(1))
+    eventbridge("events", "publish", "orders", shop.orders(1))
     shop.deliver()
-    eventbridge("bus", "publish", "orders", shop.orders(*range(7)))
+    eventbridge("events", "publish", "orders", shop.orders(*range(7)))
 
     found = eventbridge("status", "--json").json
     partitions = rows(eventbridge("status").out, "Partitions, in events")
@@ -107,9 +107,9 @@ def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[...
 
 def test_status_forecasts_when_the_lag_is_zero(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """What full batches settled says what a runner can; what waits beside it says when all is settled."""
-    eventbridge("bus", "publish", "orders", shop.orders(*range(8)))
+    eventbridge("events", "publish", "orders", shop.orders(*range(8)))
     shop.deliver(EVENTBRIDGE_BATCH_MAX_EVENTS="4")
-    eventbridge("bus", "publish", "orders", shop.orders(*range(8, 12)))
+    eventbridge("events", "publish", "orders", shop.orders(*range(8, 12)))
 
     flows = [each for each in eventbridge("status", "--json").json["flows"] if each["capacity"] is not None]
     shown = rows(eventbridge("status").out, "Flow of the last five minutes, in events a second")
@@ -128,7 +128,7 @@ def test_status_of_a_runner_whose_bus_was_replaced(
 ) -> None:
     """No number is made up, be the new log shorter or longer: where it lies, both identities, and the remedy."""
     shutil.rmtree(delivered.folder / "home" / "bus")
-    eventbridge("bus", "publish", "orders", delivered.orders(*range(waiting)))
+    eventbridge("events", "publish", "orders", delivered.orders(*range(waiting)))
 
     result = eventbridge("status")
     placed = [row for row in rows(result.out, "Partitions, in events") if row[2] == "placed"]
@@ -186,7 +186,7 @@ def test_audit_finds_a_missing_file(delivered: Any, eventbridge: Callable[..., A
     assert (result.code, found.code) == (1, 1)
     assert "DIFFERENCE " in result.out
     assert "0 differences" not in result.out
-    assert "`eventbridge batch repair BATCH --dry-run` shows what can be repaired" in result.out
+    assert "`eventbridge batches repair BATCH --dry-run` shows what can be repaired" in result.out
     assert [any(path.name in each for each in found.json["differences"]) for path in gone] == [True] * len(gone)
     assert len(gone) > 2
 
@@ -240,7 +240,7 @@ def test_audit_of_one_batch_by_the_beginning_of_its_id(delivered: Any, eventbrid
     assert eventbridge("audit", "--batch", batch[:9].upper(), "--json").json["batches"] == 1
     assert eventbridge("audit", "--batch", batch, "--json").json["deliveries"]["all-orders/gone"]["pending"] == 3
 
-    eventbridge("bus", "publish", "orders", delivered.orders(1))
+    eventbridge("events", "publish", "orders", delivered.orders(1))
     delivered.deliver()
 
     for wrong, said in (("0", "2 batches begin with '0'"), ("xyz", "no batch 'xyz'"), ("", "no batch ''")):
@@ -327,7 +327,9 @@ def test_a_missing_file_of_dead_letters_is_reported(delivered: Any, eventbridge:
     result = eventbridge("dead-letters", "list")
 
     assert result.code == 1
-    cause = r"The store file:\S+ has no file 'dead_letters/\S+'\. Restore it.*`eventbridge batch repair \S+ --dry-run`"
+    cause = (
+        r"The store file:\S+ has no file 'dead_letters/\S+'\. Restore it.*`eventbridge batches repair \S+ --dry-run`"
+    )
     assert re.match(rf"warning: dead letters were skipped: batch \S+ cannot be read: {cause}", result.err)
 
 
@@ -350,7 +352,7 @@ def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]
 def test_the_newest_dead_letter_of_a_delivery_is_shown(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """The same event published again dies again, under the same id: the newest is shown, the others are noted."""
     (first, *_) = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
-    eventbridge("bus", "publish", "orders", str(delivered.folder / "all.jsonl"))
+    eventbridge("events", "publish", "orders", str(delivered.folder / "all.jsonl"))
     delivered.deliver()
 
     shown = eventbridge("dead-letters", "show", first["delivery_id"], "--json")
@@ -425,25 +427,34 @@ LOOKING = [
     "status --chunks",
     "status --failures",
     "audit",
-    "why o1",
+    "events why o1",
+    "events show o1",
+    "events find",
+    "buses list",
+    "buses show orders",
+    "batches list",
+    "batches show 0123",
     "stats",
     "dead-letters list",
     "dead-letters show 0123",
-    "dead-letters redrives",
+    "redrives list",
     "dead-letters export -",
-    "dead-letters redrive --all --dry-run",
-    "replay orders --from 1h --dry-run",
-    "replay list",
-    "replay show 0123",
+    "redrives start --all --dry-run",
+    "replays start orders --from 1h --dry-run",
+    "replays list",
+    "replays show 0123",
     "targets list",
+    "targets show all-orders/archive",
+    "tokens show crm",
+    "redrives show 0123",
     "targets check all-orders/archive",
     "tokens list",
     "schemas list",
     "quality list",
-    "batch repair 0123 --dry-run",
+    "batches repair 0123 --dry-run",
     "maintain --dry-run",
     "rules check",
-    "rules show",
+    "rules list",
     "rules show all-orders",
     "rules show all-orders@1",
     "rules history",

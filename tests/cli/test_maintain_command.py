@@ -36,7 +36,7 @@ def in_fifty_days(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.fixture
 def later(shop: Any, eventbridge: Callable[..., Any], in_fifty_days: Callable[[], None]) -> Any:
     """A shop that delivered two orders fifty days ago, but for a transform that failed."""
-    assert eventbridge("bus", "publish", "orders", shop.orders(500, 1500)).code == 0
+    assert eventbridge("events", "publish", "orders", shop.orders(500, 1500)).code == 0
     shop.deliver()
     in_fifty_days()
     return shop
@@ -64,8 +64,8 @@ def test_expired_data_is_not_replayed_or_repaired(later: Any, eventbridge: Calla
     batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
     eventbridge("maintain")
 
-    replayed = eventbridge("replay", "orders", "--from", "60d", "--dry-run")
-    repaired = eventbridge("batch", "repair", batch)
+    replayed = eventbridge("replays", "start", "orders", "--from", "60d", "--dry-run")
+    repaired = eventbridge("batches", "repair", batch)
 
     assert (replayed.code, repaired.code) == (2, 2)
     assert "is past its retention and was removed. Choose a later start" in replayed.err

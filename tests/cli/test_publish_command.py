@@ -1,4 +1,4 @@
-"""`eventbridge bus publish`: durable, in order by key, warned of what will not be seen."""
+"""`eventbridge events publish`: durable, in order by key, warned of what will not be seen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_each_line_is_one_event(shop: Any, eventbridge: Callable[..., Any]) -> N
     """Lines are published as they are, to the bus's first topic."""
     file = shop.orders(1, 2, 3)
 
-    result = eventbridge("bus", "publish", "orders", file)
+    result = eventbridge("events", "publish", "orders", file)
 
     lines = (shop.folder / "orders.jsonl").read_bytes().splitlines()
     assert (result.code, result.out, result.err) == (0, "3 events published to orders/placed\n", "")
@@ -40,7 +40,7 @@ def test_standard_input_and_another_topic(shop: Any, eventbridge: Callable[..., 
     """`-` reads standard input, --topic names the topic."""
     event = (shop.folder / shop.orders(1)).read_bytes()
 
-    result = eventbridge("bus", "publish", "orders", "-", "--topic", "paid", "--json", stdin=event)
+    result = eventbridge("events", "publish", "orders", "-", "--topic", "paid", "--json", stdin=event)
 
     assert result.json == {"bus": "orders", "topic": "paid", "published": 1, "malformed": 0, "unregistered": []}
     assert sum(map(len, messages(shop, "paid").values())) == 1
@@ -53,7 +53,7 @@ def test_events_of_one_key_lie_in_one_partition_in_order(
     """What has the same `partitionkey`, else the same subject, keeps its order."""
     file = shop.orders(*range(20), **{attribute: "customer-7"})
 
-    eventbridge("bus", "publish", "orders", file)
+    eventbridge("events", "publish", "orders", file)
 
     (bodies,) = [bodies for bodies in messages(shop).values() if bodies]
     assert [json.loads(body)["id"] for body in bodies] == [f"o{number}" for number in range(20)]
@@ -69,9 +69,9 @@ def test_a_key_that_is_a_number_is_one_key_in_every_mode(shop: Any, eventbridge:
         f'{{"specversion":"1.0","id":"z{zero}","source":"/s","type":"t","partitionkey":{zero}}}' for zero in ("-0", "0")
     ]
 
-    eventbridge("bus", "publish", "orders", shop.write("sevens.jsonl", *lines))
+    eventbridge("events", "publish", "orders", shop.write("sevens.jsonl", *lines))
     (sevens,) = [bodies for bodies in messages(shop).values() if bodies]
-    eventbridge("bus", "publish", "orders", shop.write("zeros.jsonl", *zeros))
+    eventbridge("events", "publish", "orders", shop.write("zeros.jsonl", *zeros))
 
     assert [json.loads(body)["id"] for body in sevens] == [str(number) for number in range(20)]
     partitions = [partition for partition, bodies in messages(shop).items() for body in bodies if b'"id":"z' in body]
@@ -83,7 +83,7 @@ def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any
     """What is not a CloudEvent is published all the same, with a warning that names the first and its line."""
     file = shop.write("mixed.jsonl", (shop.folder / shop.orders(1)).read_text().strip(), "", "nonsense", "{}")
 
-    result = eventbridge("bus", "publish", "orders", file)
+    result = eventbridge("events", "publish", "orders", file)
 
     assert result.code == 0
     assert result.out == "3 events published to orders/placed\n"
@@ -98,9 +98,9 @@ def test_it_warns_before_the_first_run_of_a_bus_that_starts_at_latest(
     shop.write_rules(start_at="latest")
     file = shop.orders(1)
 
-    before = eventbridge("bus", "publish", "orders", file, "--json")
+    before = eventbridge("events", "publish", "orders", file, "--json")
     shop.deliver()
-    after = eventbridge("bus", "publish", "orders", file, "--json")
+    after = eventbridge("events", "publish", "orders", file, "--json")
     shop.deliver()
 
     assert before.json["unregistered"] == ["orders"]
@@ -124,7 +124,7 @@ def test_a_users_error_publishes_nothing(
     arguments: tuple[str, ...], said: str, shop: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """A bus, topic or file that is not there: exit code 2, the nearest name, nothing published."""
-    result = eventbridge("bus", "publish", *arguments, stdin=b"{}")
+    result = eventbridge("events", "publish", *arguments, stdin=b"{}")
 
     assert result.code == 2
     assert said in result.err
@@ -143,7 +143,7 @@ def test_a_bus_that_fails_says_how_far_it_came(shop: Any, eventbridge: Callable[
             raise BusError("the disk is full")
 
     fault_points.install(fail_second)
-    result = eventbridge("bus", "publish", "orders", file)
+    result = eventbridge("events", "publish", "orders", file)
 
     assert result.code == 4
     assert result.err.endswith("error: 1,000 events were published, but none from line 1001 on: the disk is full\n")

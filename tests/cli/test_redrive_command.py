@@ -1,4 +1,4 @@
-"""`dead-letters redrive`, `redrives`, `cancel`: dead letters are delivered again from the command line."""
+"""`redrives start`, `redrives`, `cancel`: dead letters are delivered again from the command line."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def healed(delivered: Any) -> Any:
 
 def test_a_dry_run_says_what_would_be_taken_and_what_not(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """By target, with the reason; and nothing happens."""
-    found = eventbridge("dead-letters", "redrive", "--all", "--dry-run", "--json").json
-    shown = eventbridge("dead-letters", "redrive", "--all", "--dry-run").out
+    found = eventbridge("redrives", "start", "--all", "--dry-run", "--json").json
+    shown = eventbridge("redrives", "start", "--all", "--dry-run").out
 
     assert found["taken"] == [{"of": "all-orders/bad", "count": 4}]
     assert {(each["of"], each["why"]) for each in found["left"]} == {
@@ -36,16 +36,16 @@ def test_a_dry_run_says_what_would_be_taken_and_what_not(healed: Any, eventbridg
         ("orders", "the event never became a delivery"),
     }
     assert "all-orders/bad" in shown
-    assert eventbridge("dead-letters", "redrives").out == "Redrives, times in UTC: none\n"
+    assert eventbridge("redrives", "list").out == "Redrives, times in UTC: none\n"
     assert not (healed.folder / "bad.jsonl").exists()
 
 
 def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """Delivered, said, marked in list and show; a second time there is nothing to take."""
-    done = eventbridge("dead-letters", "redrive", "--target", "bad", "--reason", "non_retryable")
-    again = eventbridge("dead-letters", "redrive", "--target", "bad", "--json")
+    done = eventbridge("redrives", "start", "--target", "bad", "--reason", "non_retryable")
+    again = eventbridge("redrives", "start", "--target", "bad", "--json")
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
-    redrives = eventbridge("dead-letters", "redrives", "--json").json
+    redrives = eventbridge("redrives", "list", "--json").json
 
     assert done.out == "done: 1 batch, 4 dead letters taken: 4 delivered\n"
     assert (again.json["state"], again.json["taken"], again.json["outcomes"]) == ("done", 0, {})
@@ -55,7 +55,7 @@ def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable
     assert redrives[1]["selection"] == {"target": "bad", "reason": "non_retryable"}
     assert " delivered" in eventbridge("dead-letters", "list", "--target", "bad").out
     assert "redriven " in eventbridge("dead-letters", "show", listed[0]["name"]).out
-    assert "target bad; reason non_retryable" in eventbridge("dead-letters", "redrives").out
+    assert "target bad; reason non_retryable" in eventbridge("redrives", "list").out
     assert eventbridge("audit").code == 0
 
 
@@ -64,11 +64,11 @@ def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable
     [
         (("--error", "http 400"), 4),
         (("--error", "NO SUCH TEXT"), 0),
-        (("--since", "1h"), 4),
-        (("--until", "1h"), 0),
-        (("--since", "2020-01-01T00:00:00+02:00", "--until", "2020-01-02"), 0),
+        (("--from", "1h"), 4),
+        (("--to", "1h"), 0),
+        (("--from", "2020-01-01T00:00:00+02:00", "--to", "2020-01-02"), 0),
         (("--sql", "(event->>'$.data.amount')::INT > 1000"), 2),
-        (("--sql", "attempts[1].code = 400", "--since", "1d", "--rule", "all-orders"), 4),
+        (("--sql", "attempts[1].code = 400", "--from", "1d", "--rule", "all-orders"), 4),
     ],
 )
 def test_dead_letters_to_redrive_are_selected(
@@ -76,9 +76,9 @@ def test_dead_letters_to_redrive_are_selected(
 ) -> None:
     """By error text, time and SQL, as `list` does; a dry run says as many, and exactly those are delivered."""
     chosen = eventbridge("dead-letters", "list", "--target", "bad", *options, "--json").json
-    planned = eventbridge("dead-letters", "redrive", *options, "--dry-run", "--json").json["taken"]
+    planned = eventbridge("redrives", "start", *options, "--dry-run", "--json").json["taken"]
 
-    done = eventbridge("dead-letters", "redrive", *options, "--json").json
+    done = eventbridge("redrives", "start", *options, "--json").json
 
     file = healed.folder / "bad.jsonl"
     sent = {json.loads(line)["id"] for line in file.read_text().splitlines()} if file.exists() else set()
@@ -91,7 +91,7 @@ def test_dead_letters_to_redrive_are_selected_by_name(healed: Any, eventbridge: 
     """A delivery id, or its beginning; several may be named."""
     one, other, *_ = (each["name"] for each in eventbridge("dead-letters", "list", "--target", "bad", "--json").json)
 
-    done = eventbridge("dead-letters", "redrive", "--name", one, "--name", other[:13], "--json").json
+    done = eventbridge("redrives", "start", "--name", one, "--name", other[:13], "--json").json
 
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     marked = [each["name"] for each in listed if each["redriven"]]
@@ -101,21 +101,21 @@ def test_dead_letters_to_redrive_are_selected_by_name(healed: Any, eventbridge: 
 
 def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """Its command ends after the one in progress; what is not taken stays a dead letter, and can be redriven."""
-    with healed.process("dead-letters", "redrive", "--target", "bad", "--rate", "0.1") as running:
+    with healed.process("redrives", "start", "--target", "bad", "--rate", "0.1") as running:
         redrive_id = _until(lambda: _delivered_one(eventbridge), "one dead letter of four is delivered")
-        cancelled = eventbridge("dead-letters", "cancel", redrive_id[:8])
+        cancelled = eventbridge("redrives", "cancel", redrive_id[:8])
         out, err = running.communicate(timeout=60)
 
     assert cancelled.out == f"{redrive_id} is cancelled; the dead letters that it did not take stay as they are\n"
     assert (running.returncode, out) == (0, "cancelled: 1 batch, 1 dead letter taken: 1 delivered\n"), err
     assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 1
-    assert eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["taken"] == 3
+    assert eventbridge("redrives", "start", "--target", "bad", "--json").json["taken"] == 3
     assert eventbridge("audit").code == 0
 
 
 def _delivered_one(eventbridge: Callable[..., Any]) -> str:
     """Return the id of a running redrive that has delivered a dead letter, "" if there is none."""
-    for each in eventbridge("dead-letters", "redrives", "--json").json:
+    for each in eventbridge("redrives", "list", "--json").json:
         if each["state"] == "running" and each["outcomes"] == {"delivered": 1}:
             return str(each["redrive_id"])
     return ""
@@ -131,7 +131,7 @@ def _until(look: Callable[[], str], what: str, seconds: float = 120.0) -> str:
 
 def test_a_redrive_that_fails_is_a_new_dead_letter_or_pending(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A target that still refuses gives new dead letters; the old ones say so."""
-    done = eventbridge("dead-letters", "redrive", "--target", "bad", "--rate", "1000")
+    done = eventbridge("redrives", "start", "--target", "bad", "--rate", "1000")
 
     assert "4 dead_lettered" in done.out
     assert len(eventbridge("dead-letters", "list", "--target", "bad", "--json").json) == 8
@@ -140,11 +140,11 @@ def test_a_redrive_that_fails_is_a_new_dead_letter_or_pending(delivered: Any, ev
 
 def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """One that has ended stays as it is; one that is none is the user's error."""
-    redrive_id = eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["redrive_id"]
+    redrive_id = eventbridge("redrives", "start", "--target", "bad", "--json").json["redrive_id"]
 
-    ended = eventbridge("dead-letters", "cancel", redrive_id[:8])
-    unknown = eventbridge("dead-letters", "cancel", "zzz")
-    resumed = eventbridge("dead-letters", "redrive", "--resume", redrive_id[:8])
+    ended = eventbridge("redrives", "cancel", redrive_id[:8])
+    unknown = eventbridge("redrives", "cancel", "zzz")
+    resumed = eventbridge("redrives", "resume", redrive_id[:8])
 
     assert ended.out == f"{redrive_id} has ended already: done\n"
     assert (unknown.code, resumed.out) == (2, "done: 0 batches, 4 dead letters taken: 4 delivered\n")
@@ -155,14 +155,9 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
     ("options", "said"),
     [
         ((), "--all"),
-        (("--all", "--rule", "x"), "take no filter"),
-        (("--resume", "a", "--rule", "x"), "take no filter"),
+        (("--all", "--rule", "x"), "takes no filter"),
         (("--name", ""), "--name is empty"),
-        (("--since", " ", "--dry-run"), "--since is empty"),
-        (("--resume", "a", "--dry-run"), "--resume continues"),
-        (("--resume", "a", "--rate", "5"), "--resume continues"),
-        (("--resume", "a", "--retransform"), "--resume continues"),
-        (("--resume", "a", "--again"), "--resume continues"),
+        (("--from", " ", "--dry-run"), "--from is empty"),
         (("--all", "--rate", "0.01"), "a rate of 0.01"),
         (("--all", "--rate", "0.01", "--dry-run"), "a rate of 0.01"),
         (("--all", "--rate", "nan"), "a rate of nan"),
@@ -175,20 +170,20 @@ def test_errors_begin_nothing(
     options: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """An invalid option is reported, and no redrive is recorded."""
-    result = eventbridge("dead-letters", "redrive", *options)
+    result = eventbridge("redrives", "start", *options)
 
     assert result.code == 2
     assert said in result.err
-    assert eventbridge("dead-letters", "redrives", "--json").json == []
+    assert eventbridge("redrives", "list", "--json").json == []
 
 
 def test_a_second_command_for_one_redrive_is_refused(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """Each would take over the other's pushes."""
-    redrive_id = eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["redrive_id"]
+    redrive_id = eventbridge("redrives", "start", "--target", "bad", "--json").json["redrive_id"]
     with (healed.folder / "home" / f"redrive.{redrive_id}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
-        result = eventbridge("dead-letters", "redrive", "--resume", redrive_id)
+        result = eventbridge("redrives", "resume", redrive_id)
 
     assert result.code == 4
     assert "is running on this machine" in result.err
@@ -196,7 +191,7 @@ def test_a_second_command_for_one_redrive_is_refused(healed: Any, eventbridge: C
 
 def test_a_redrive_reports_what_it_did_not_take(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A redrive that takes nothing says why: the target is disabled."""
-    disabled = eventbridge("dead-letters", "redrive", "--target", "gone")
+    disabled = eventbridge("redrives", "start", "--target", "gone")
 
     assert disabled.out == "done: 0 batches, 0 dead letters taken: none\n"
     assert "note: 1 dead letter of all-orders/gone was skipped: target disabled\n" in disabled.err
@@ -204,7 +199,13 @@ def test_a_redrive_reports_what_it_did_not_take(delivered: Any, eventbridge: Cal
 
 @pytest.mark.parametrize(
     "command",
-    [("list",), ("export", "dead-letters.jsonl"), ("redrive",), ("redrive", "--dry-run"), ("list", "--json")],
+    [
+        ("dead-letters", "list"),
+        ("dead-letters", "export", "dead-letters.jsonl"),
+        ("redrives", "start"),
+        ("redrives", "start", "--dry-run"),
+        ("dead-letters", "list", "--json"),
+    ],
     ids=" ".join,
 )
 @pytest.mark.parametrize(
@@ -224,11 +225,11 @@ def test_a_rule_or_target_that_is_none_is_an_error(
     """Whatever works on dead letters refuses a name that nothing has, with the nearest one, and does nothing."""
     entries = delivered.folder / "dead-letters.jsonl"
     words = [str(entries) if each == entries.name else each for each in command]
-    result = eventbridge("dead-letters", *words, *chosen)
+    result = eventbridge(*words, *chosen)
 
     assert (result.code, result.out) == (2, "")
     assert said in result.err
-    assert eventbridge("dead-letters", "redrives", "--json").json == []
+    assert eventbridge("redrives", "list", "--json").json == []
     assert not entries.exists()
 
 
@@ -246,7 +247,7 @@ def test_each_dead_letter_of_one_delivery_has_its_own_name(delivered: Any, event
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     delivery = listed[0]["delivery_id"]
     for _ in range(2):
-        eventbridge("dead-letters", "redrive", "--name", delivery)
+        eventbridge("redrives", "start", "--name", delivery)
     entries = eventbridge("dead-letters", "list", "--name", delivery, "--json").json
     table = eventbridge("dead-letters", "list", "--name", delivery).out
     newest = eventbridge("dead-letters", "show", delivery)

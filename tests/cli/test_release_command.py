@@ -50,7 +50,7 @@ def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
         for amounts in ((1, 2), (3,)):
-            eventbridge("bus", "publish", "orders", shop.orders(*amounts))
+            eventbridge("events", "publish", "orders", shop.orders(*amounts))
             deliver_until_idle(runtime, "orders", Crashing(runtime.store))
     finally:
         runtime.close()
@@ -158,7 +158,7 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     more = STRICT.replace("RETRY", "retry: {policy: custom, max_retries: 0}").replace("FOLDER", str(shop.folder))
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     rules.write_text(rules.read_text() + more.replace("TRANSFORM", transform))
-    eventbridge("bus", "publish", "orders", shop.orders(1))
+    eventbridge("events", "publish", "orders", shop.orders(1))
     runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
         deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))

@@ -1,11 +1,11 @@
-"""`replay pause`, `resume` and `cancel` by the state of a replay; no Spark is asked."""
+"""`replays pause`, `resume` and `cancel` by the state of a replay; no Spark is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from eventbridge.cli.replay import ReplayOptions
+from eventbridge.cli.replays import ReplayOptions
 from eventbridge.config.settings import Settings
 from eventbridge.replay.plan import begin_replay
 from eventbridge.runtime.open import open_runtime
@@ -22,12 +22,12 @@ def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable
     runtime.close()
     name = begun.replay_id[:8]
 
-    assert eventbridge("replay", "pause", name).out == f"{begun.replay_id} is paused\n"
-    assert eventbridge("replay", "cancel", name).out == f"{begun.replay_id} is cancelled\n"
-    resumed = eventbridge("replay", "resume", name)
+    assert eventbridge("replays", "pause", name).out == f"{begun.replay_id} is paused\n"
+    assert eventbridge("replays", "cancel", name).out == f"{begun.replay_id} is cancelled\n"
+    resumed = eventbridge("replays", "resume", name)
 
     assert (resumed.code, resumed.out) == (2, "")
     assert resumed.err == (
         f"error: replay {begun.replay_id} is cancelled, and none of its batches is in progress: "
-        "there is nothing to continue. `eventbridge replay orders --from TIME` starts a new one\n"
+        "there is nothing to continue. `eventbridge replays start orders --from TIME` starts a new one\n"
     )

@@ -32,7 +32,7 @@ def test_from_a_rule_file_to_the_targets(
     (shop.rules / "orders.yaml").write_text(RULES.format(folder=shop.folder))
 
     assert eventbridge("targets", "check", "big-orders", "copy").code == 0
-    published = eventbridge("bus", "publish", "orders", shop.orders(500, 1500, 2500))
+    published = eventbridge("events", "publish", "orders", shop.orders(500, 1500, 2500))
     assert (published.code, published.out) == (0, "3 events published to orders/orders\n")
     shop.deliver()
 

@@ -108,7 +108,7 @@ def test_check_looks_whether_a_file_target_can_be_written_to(
     assert (error["line"], error["path"]) == (17, "$.rules.all-orders.targets.more.path")
     assert message.format(folder=shop.folder) in error["message"]
     assert error["remedy"].startswith(remedy.format(folder=shop.folder))
-    assert eventbridge("rules", "show").code == 0
+    assert eventbridge("rules", "list").code == 0
 
 
 def test_check_lets_folders_be_missing(shop: Any, eventbridge: Callable[..., Any]) -> None:
@@ -146,7 +146,7 @@ def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any])
 
 def test_show_lists_rules(eventbridge: Callable[..., Any]) -> None:
     """A line a rule, with its runner, pool and targets."""
-    result = eventbridge("rules", "show")
+    result = eventbridge("rules", "list")
 
     rows = [line.split() for line in result.out.splitlines()[1:]]
     assert rows[0] == ["rule", "runner", "priority", "pool", "targets"]

@@ -73,7 +73,7 @@ LOOKING = [
     ["status", "--failures"],
     ["audit"],
     ["dead-letters", "list"],
-    ["dead-letters", "redrives"],
+    ["redrives", "list"],
     ["targets", "list"],
     ["rules", "show", "all-orders"],
     ["rules", "check"],
@@ -208,9 +208,9 @@ def test_no_secret_is_written_anywhere(
     shop.write_rules(more=rules_of(shop, parties))
     for name, value in shop.environ.items():
         monkeypatch.setenv(name, value)
-    eventbridge("bus", "publish", "orders", shop.orders(1500))
+    eventbridge("events", "publish", "orders", shop.orders(1500))
     shop.deliver()
-    redriven = eventbridge("dead-letters", "redrive", "--target", "basic-mirror")
+    redriven = eventbridge("redrives", "start", "--target", "basic-mirror")
     said = ("redrive", (redriven.out + redriven.err).encode())
     printed = [said, *shown(shop, eventbridge)]
     written = [*texts(shop.folder), *printed, ("the log", caplog.text.encode())]
@@ -253,7 +253,7 @@ def test_an_unusable_connection_is_reported_without_its_secrets(
     held = {"conn_type": "http", "host": "crm.example", "login": f"{MARK}:{MARK}", "password": SECRET}
     shop.environ["EVENTBRIDGE_CONN_CRM"] = json.dumps(held)
     shop.write_rules(more='      crm: {type: http, url: "https://crm.example/", connection: crm}')
-    eventbridge("bus", "publish", "orders", shop.orders(500))
+    eventbridge("events", "publish", "orders", shop.orders(500))
     runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     with closing(runtime):
         deliver_batch(runtime, "orders", InProcessRouter(runtime.store), Stop())
@@ -281,7 +281,7 @@ def test_the_keys_of_a_bucket_stay_in_their_connection(
     shop.write_rules(more=f"      refused: {{type: file, path: {shop.folder}/dead-letters.jsonl/x, {NEVER}}}")
     for name, value in shop.environ.items():
         monkeypatch.setenv(name, value)
-    eventbridge("bus", "publish", "orders", shop.orders(1500))
+    eventbridge("events", "publish", "orders", shop.orders(1500))
     shop.deliver()
     outputs = [eventbridge(*command, *form) for command in LOOKING for form in ([], ["--json"])]
     for code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):

@@ -103,7 +103,7 @@ def test_a_second_signal_ends_the_wait(
 def _make_ready(mode: str, shop: Any, url: str, timeout: str, eventbridge: Callable[..., Any]) -> None:
     """Let events wait for the target: on the bus, or pending, so that batch mode sends them without Spark."""
     shop.write_rules(more=RULE.format(url=url, timeout=timeout, in_flight=IN_FLIGHT))
-    assert eventbridge("bus", "publish", "orders", shop.orders(*range(EVENTS))).code == 0
+    assert eventbridge("events", "publish", "orders", shop.orders(*range(EVENTS))).code == 0
     if mode == "batch":
         assert eventbridge("targets", "pause", "slow", "crm").code == 0
         shop.deliver()

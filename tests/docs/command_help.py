@@ -18,8 +18,9 @@ from eventbridge.cli import app
 FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "cli"
 #: The pages in the order in which a reader, and a test, goes through their examples.
 ORDER = (
-    "index", "init", "rules", "bus", "serve", "tokens", "deliver", "status", "audit", "why", "dead-letters", "batch",
-    "targets", "replay", "stats", "heartbeat", "maintain", "ledger", "quality", "schemas", "init-airflow", "compile",
+    "index", "init", "rules", "events", "buses", "serve", "tokens", "deliver", "status", "audit", "dead-letters",
+    "redrives", "batches", "targets", "replays", "stats", "heartbeat",
+    "maintain", "ledger", "quality", "schemas", "init-airflow", "compile",
 )  # fmt: skip
 _WIDTH = 100
 

@@ -47,7 +47,7 @@ def run(**filled_in: Any) -> None:
 
 @pytest.mark.usefixtures("landed")
 def test_the_log_has_the_response(caplog: pytest.LogCaptureFixture) -> None:
-    """Its offset and the result of each rule, like `eventbridge why --json`."""
+    """Its offset and the result of each rule, like `eventbridge events why --json`."""
     with caplog.at_level(logging.INFO):
         run(event_id="o-1")
 

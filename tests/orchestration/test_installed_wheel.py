@@ -122,7 +122,7 @@ def test_events_are_published_without_airflow(venv: FreshVenv) -> None:
         "EVENTBRIDGE_RULES_FOLDER": str(venv.workdir / "rules"),
         "EVENTBRIDGE_LEDGER_URL_FILE": str(venv.workdir / "url"),
     }
-    printed = venv.run("eventbridge", "bus", "publish", "orders", "one.jsonl", **variables)
+    printed = venv.run("eventbridge", "events", "publish", "orders", "one.jsonl", **variables)
 
     assert printed == "1 event published to orders/events\n"
     assert "orders" in venv.run("eventbridge", "status", **variables)

@@ -48,7 +48,7 @@ def installed(folder: Path) -> Installation:
     """Return an installation with a delivered event and a dead letter."""
     made = Relative(folder)
     (folder / "orders.jsonl").write_text(json.dumps(order(1, data={"text": "no number"})))
-    made.run("bus", "publish", "orders", str(folder / "orders.jsonl"))
+    made.run("events", "publish", "orders", str(folder / "orders.jsonl"))
     made.deliver("orders")
     return made
 
@@ -116,7 +116,7 @@ def linked(folder: Path) -> Installation:
     made = Relative(folder)
     (folder / "log.jsonl").symlink_to(folder / "elsewhere.jsonl")
     (folder / "orders.jsonl").write_text(json.dumps(order(1, data={"text": "no number"})))
-    made.run("bus", "publish", "orders", str(folder / "orders.jsonl"))
+    made.run("events", "publish", "orders", str(folder / "orders.jsonl"))
     made.deliver("orders")
     return made
 

@@ -80,7 +80,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     malformed = order(2) | {"time": CARD}
     lines = [json.dumps(order(1, data={"card": CARD, "amount": 1})), json.dumps(malformed)]
     (made.folder / "orders.jsonl").write_text("\n".join(lines))
-    made.run("bus", "publish", "orders", str(made.folder / "orders.jsonl"))
+    made.run("events", "publish", "orders", str(made.folder / "orders.jsonl"))
     made.deliver("orders")
     made.backtest("numbers")
     with Server(made) as running:

@@ -53,7 +53,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     (folder / "rules" / "orders.yaml").write_text(RULES.replace("TARGET", TARGET))
     for bus, event in (("orders", order(1)), ("salaries", order(1, type="salary.paid", subject="smith"))):
         (folder / f"{bus}.jsonl").write_text(json.dumps(event))
-        made.run("bus", "publish", bus, str(folder / f"{bus}.jsonl"))
+        made.run("events", "publish", bus, str(folder / f"{bus}.jsonl"))
         made.deliver(bus)
     with made.opened() as runtime:
         (archive,) = runtime.ledger.files.newest("buffer", "archive", 10, bus="salaries")

@@ -53,7 +53,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     folder = tmp_path_factory.mktemp("large")
     made = Started(folder)
     (folder / "orders.jsonl").write_text(json.dumps(order(1)))
-    made.run("bus", "publish", "orders", str(folder / "orders.jsonl"))
+    made.run("events", "publish", "orders", str(folder / "orders.jsonl"))
     made.deliver("orders")
     body = json.dumps(order(1, data={"text": "\ud800" * 2_000})).encode()
     with made.opened() as runtime:

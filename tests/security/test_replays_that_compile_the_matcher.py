@@ -38,7 +38,7 @@ def fresh(tmp_path: Path) -> Iterator[Server]:
     """A server whose installation has an archived event, and has never compiled the matcher."""
     made = NeverCompiled(tmp_path)
     (tmp_path / "orders.jsonl").write_text(json.dumps(order(1)))
-    made.run("bus", "publish", "orders", str(tmp_path / "orders.jsonl"))
+    made.run("events", "publish", "orders", str(tmp_path / "orders.jsonl"))
     made.deliver("orders")
     with Server(made) as running:
         yield running

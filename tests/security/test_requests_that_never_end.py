@@ -46,7 +46,7 @@ def installed(folder: Path) -> Installation:
     """Return an installation with an event in its archive, and a secret in its environment."""
     made = Started(folder, EVENTBRIDGE_CONN_SECRET='{"conn_type": "http", "password": "hush-hush"}')
     (folder / "orders.jsonl").write_text(json.dumps(order(1)))
-    made.run("bus", "publish", "orders", str(folder / "orders.jsonl"))
+    made.run("events", "publish", "orders", str(folder / "orders.jsonl"))
     made.deliver("orders")
     return made
 

@@ -62,7 +62,7 @@ def test_an_installation_is_open_to_its_owner_only(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text(EVENT)
 
     for call in (
-        ["bus", "publish", "orders", str(tmp_path / "events.jsonl")],
+        ["events", "publish", "orders", str(tmp_path / "events.jsonl")],
         ["deliver", "--runner", "orders", "--until-idle"],
         ["dead-letters", "export", str(tmp_path / "dead-letters.jsonl")],
         ["dead-letters", "export", str(tmp_path / "dead-letters.parquet")],

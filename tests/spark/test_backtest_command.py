@@ -56,7 +56,7 @@ def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkCon
 
     run = commands_in(tmp_path, {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url})
 
-    run("bus", "publish", "orders", "orders.jsonl")
+    run("events", "publish", "orders", "orders.jsonl")
     run("deliver", "--runner", "orders", "--until-idle")
     output = run("rules", "backtest", "candidate.yaml", "--from", "1h")
     document = json.loads(run("rules", "backtest", "in-sql.yaml", "--from", "1h", "--json", "--keep"))

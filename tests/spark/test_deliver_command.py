@@ -41,7 +41,7 @@ def test_deliver_uses_the_server_it_is_given(named_by: str, spark_server: SparkC
 
     run = partial(commands_in(tmp_path, setting), quiet=True)
 
-    run("bus", "publish", "orders", "orders.jsonl")
+    run("events", "publish", "orders", "orders.jsonl")
     idle = json.loads(run("deliver", "--runner", "orders", "--until-idle", "--json", *option))
 
     assert idle == {"batches": 1, "retry_batches": 0, "next_due_at": None, "pending": 0, "on_hold": 0}
@@ -62,7 +62,7 @@ def test_sigterm_ends_the_command_while_spark_computes_without_end(tmp_path: Pat
     with own_server(tmp_path / "spark", master="local[6]") as server:  # the expression keeps some of its slots
         settings = {"EVENTBRIDGE_SPARK_REMOTE": server.url, "EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET": "300"}
         run = partial(commands_in(tmp_path, settings), quiet=True)
-        run("bus", "publish", "orders", "orders.jsonl")
+        run("events", "publish", "orders", "orders.jsonl")
         deliver = [sys.executable, "-m", "eventbridge.cli", "deliver", "--runner", "orders", "--until-idle"]
         pipe = subprocess.PIPE
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`eventbridge replay` end to end: events are delivered, and delivered again from the archive, on Spark."""
+"""`eventbridge replays start` end to end: events are delivered, and delivered again from the archive, on Spark."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
 
     run = commands_in(tmp_path, {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url})
 
-    run("bus", "publish", "orders", "orders.jsonl")
+    run("events", "publish", "orders", "orders.jsonl")
     run("deliver", "--runner", "orders", "--until-idle")
     chosen = ("orders", "--from", "1h", "--pattern", '{"id": ["1", "3"]}')
-    would = json.loads(run("replay", *chosen, "--dry-run", "--json"))
-    output = run("replay", *chosen)
-    (listed,) = json.loads(run("replay", "list", "--json"))
+    would = json.loads(run("replays", "start", *chosen, "--dry-run", "--json"))
+    output = run("replays", "start", *chosen)
+    (listed,) = json.loads(run("replays", "list", "--json"))
     begun = listed["replay_id"][:8]
-    shown = json.loads(run("replay", "show", begun, "--json"))
-    resumed = run("replay", "resume", begun)
+    shown = json.loads(run("replays", "show", begun, "--json"))
+    resumed = run("replays", "resume", begun)
 
     assert would == {
         "read": 4,
@@ -49,10 +49,10 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
     assert listed["outcomes"] == {"delivered": 2}
     assert listed["selection"] == {"pattern": '{"id": ["1", "3"]}', "as_of": "current"}
     assert resumed.startswith("done: 0 batches, 2 events taken")
-    assert "stays done" in run("replay", "cancel", begun)
-    assert "stays done" in run("replay", "pause", begun)
-    assert "no replay 'zz'" in run("replay", "show", "zz", code=2)
-    assert "Did you mean orders?" in run("replay", "order", "--from", "1h", code=2)
+    assert "stays done" in run("replays", "cancel", begun)
+    assert "stays done" in run("replays", "pause", begun)
+    assert "no replay 'zz'" in run("replays", "show", "zz", code=2)
+    assert "Did you mean orders?" in run("replays", "start", "order", "--from", "1h", code=2)
     lines = (tmp_path / "archive.jsonl").read_text().splitlines()
     assert sorted(json.loads(line)["id"] for line in lines) == ["0", "1", "1", "2", "3", "3"]
     assert json.loads(run("audit", "--json"))["differences"] == []

@@ -56,7 +56,7 @@ def _is_late(batch: Batch, now: datetime, seconds: float) -> bool:
     return batch.state != "open" and now - batch.planned_at > timedelta(seconds=seconds)
 
 
-#: The prefix of a replay's `run` if `eventbridge replay start` or `resume` delivers the replay in its own process.
+#: The prefix of a replay's `run` if `replays start` or `replays resume` delivers it in its own process.
 _COMMAND = "command "
 
 

@@ -88,7 +88,7 @@ async def set_override(request: Request, token: Operator, call: OverrideCall) ->
 async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
     """Record a redrive and return it, or return the dry run.
 
-    A DAG run, or `eventbridge dead-letters redrive --resume`, delivers it.
+    A DAG run, or `eventbridge redrives resume`, delivers it.
     """
     run = await record_name(request, token)
 

@@ -62,7 +62,7 @@ class ReplayCall(BaseModel):
 
 @router.post("/replays", summary="Deliver archived events again")
 async def begin(request: Request, token: Operator, call: ReplayCall) -> Response:
-    """Record a replay and return it, or return the dry run. A DAG run, or `eventbridge replay resume`, delivers it."""
+    """Record a replay and return it, or return the dry run. A DAG run, or `eventbridge replays resume`, delivers it."""
     run = await record_name(request, token)
 
     def start(runtime: Runtime) -> Any:

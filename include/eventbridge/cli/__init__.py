@@ -14,20 +14,22 @@ import typer
 
 from eventbridge.cli import (
     audit,
-    bus,
+    batches,
+    buses,
     dead_letters,
     deliver,
+    events,
     init,
     installation,
     quality,
-    replay,
+    redrives,
+    replays,
     rules,
     schemas,
     stats,
     status,
     targets,
     tokens,
-    why,
 )
 from eventbridge.cli.failure import ABORTED, SYSTEM, UsageError, failure, product_failure, usage_failure
 from eventbridge.cli.output import CLOSED_PIPE, end_output, print_line
@@ -59,28 +61,34 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+#: The groups of commands, one for each kind of thing.
+_GROUPS = (
+    ("rules", rules.app),
+    ("buses", buses.app),
+    ("events", events.app),
+    ("targets", targets.app),
+    ("dead-letters", dead_letters.app),
+    ("redrives", redrives.app),
+    ("replays", replays.app),
+    ("batches", batches.app),
+    ("schemas", schemas.app),
+    ("quality", quality.app),
+    ("tokens", tokens.app),
+    ("ledger", installation.ledger_app),
+)
 app.command("init", short_help="Create a folder with a rule, its tests and events to begin with.")(init.init)
-app.add_typer(rules.app, name="rules")
-app.add_typer(bus.app, name="bus")
 app.command("status", short_help="Show the status of runners, batches, pending deliveries and targets.")(
     status.show_status
 )
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
 app.command("audit", short_help="Check from the store that every event is accounted for.")(audit.show_audit)
-app.command("why", short_help="Trace one event: rules, deliveries, attempts.")(why.why)
-app.add_typer(audit.batch_app, name="batch", short_help="Repair a batch.")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(replay.app, name="replay", short_help="Deliver archived events again.")
-app.add_typer(schemas.app, name="schemas")
-app.add_typer(quality.app, name="quality", short_help="Check the events and deliveries of an hour.")
 app.command("stats", short_help="Show the cost of each rule, by day.")(stats.stats)
+for _name, _group in _GROUPS:
+    app.add_typer(_group, name=_name)
 app.command("heartbeat", short_help="Send one heartbeat event with the status of the installation.")(
     installation.heartbeat
 )
-app.add_typer(targets.app, name="targets", short_help="Show, check, pause, resume and enable targets.")
 app.command("serve", short_help="Serve the HTTP API and the web page.")(installation.serve)
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(installation.ledger_app, name="ledger")
 app.command("maintain", short_help="Remove data past its retention.")(installation.maintain)
 app.command("init-airflow", short_help="Add EventBridge's DAGs to Airflow.")(installation.init_airflow)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(installation.compile_matcher)

@@ -1,4 +1,4 @@
-"""Defines the command group `dead-letters`, which lists, shows, exports and redrives dead letters."""
+"""Defines the command group `dead-letters`, which lists, shows and exports dead letters."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eventbridge.cli import redrive
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_records, warn_about_damage
 from eventbridge.cli.output import (
     JsonOption,
     cell_text,
-    json_text,
     note,
     plural,
     print_line,
+    readable,
     show_fields,
     show_json,
     show_table,
@@ -28,7 +27,7 @@ from eventbridge.cli.output import (
 )
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
-from eventbridge.errors import EventError, InfrastructureError, NotFoundError, UserError
+from eventbridge.errors import InfrastructureError, NotFoundError, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_text import bytes_as_text, plain
 from eventbridge.files import open_private
@@ -38,11 +37,7 @@ if TYPE_CHECKING:
     from eventbridge.dead_letters.redrives import Mark
     from eventbridge.runtime.batch_files import Damaged
 
-app = typer.Typer(cls=Group, help="List, show, export and redrive dead letters.", no_args_is_help=True)
-
-app.command("redrive", short_help="Deliver dead letters again.")(takes_records(redrive.redrive))
-app.command("redrives", short_help="List redrives with their results.")(redrive.list_redrives)
-app.command("cancel", short_help="Cancel a redrive after its current batch.")(redrive.cancel)
+app = typer.Typer(cls=Group, help="List, show and export dead letters.", no_args_is_help=True)
 
 _RESPONSE_LINES = 20
 _MAX_OLDER = 10
@@ -191,7 +186,7 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     for title, body in (("Event", record["event"]), ("Request", record["request"])):
         if body is not None:
             print_line()
-            show_text(title, _readable(body))
+            show_text(title, readable(body))
     print_line()
     show_table(
         "Attempts, times in UTC",
@@ -204,15 +199,6 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
         cut = [f"... {len(lines) - _RESPONSE_LINES} more lines: --json"] if len(lines) > _RESPONSE_LINES else []
         print_line()
         show_text("Last response", "\n".join([*lines[:_RESPONSE_LINES], *cut]))
-
-
-def _readable(body: bytes) -> str:
-    from eventbridge.event.json_document import parse_document
-
-    try:
-        return json_text(parse_document(body))
-    except EventError:
-        return bytes_as_text(body)
 
 
 def _code(attempt: dict[str, Any]) -> str | None:

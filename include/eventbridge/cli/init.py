@@ -45,7 +45,7 @@ _COMMANDS: Final = """\
 export EVENTBRIDGE_RULES_FOLDER=rules
 eventbridge rules check                                    # runs the tests in the rule file, too
 eventbridge rules test big-orders --events orders.jsonl --explain
-eventbridge bus publish orders orders.jsonl
+eventbridge events publish orders orders.jsonl
 eventbridge deliver --runner orders --until-idle           # starts Spark, which takes a while
 cat .eventbridge/files/accounts.jsonl
 eventbridge audit"""

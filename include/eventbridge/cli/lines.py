@@ -24,7 +24,7 @@ def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
 def one_event(name: str, max_bytes: int) -> bytes:
     """Return one event, which may span several lines, from a file or, for `-`, from standard input.
 
-    The final line ending is removed, as `bus publish` removes it, so that a target gets the same bytes as in a
+    The final line ending is removed, as `events publish` removes it, so that a target gets the same bytes as in a
     delivery. Reads at most `max_bytes` bytes, the line ending, and one more byte, which shows that the event is too
     large. Raises UserError if the input cannot be read.
     """

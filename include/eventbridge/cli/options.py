@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: `--from` and `--to` of commands that read the archive, by the time at which events were landed.
 LandedSince = Annotated[
     str,
-    typer.Option("--from", metavar="TIME", help="Events landed since TIME: ISO 8601, in UTC, or an age such as 2h."),
+    typer.Option("--from", metavar="TIME", help="Events landed since TIME: RFC 3339, or an age such as 2h or 7d."),
 ]
 LandedBefore = Annotated[
     str | None, typer.Option("--to", metavar="TIME", help="Events landed before TIME; default: now.")
@@ -64,6 +64,10 @@ def _parameters(record: Any) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
 
 
+#: The options whose fields have other names.
+_WRITTEN = {"since": "from", "until": "to"}
+
+
 @dataclass(frozen=True)
 class DeadLetterOptions:
     """Options that select dead letters; a dead letter must meet every given option."""
@@ -79,9 +83,10 @@ class DeadLetterOptions:
         str | None, typer.Option(metavar="TEXT", help="Only if the detail, or an attempt's error, contains TEXT.")
     ] = None
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only if last tried since TIME: ISO 8601, or an age such as 2h.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Only if last tried since TIME: RFC 3339, or an age such as 2h."),
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only if last tried before TIME.")] = None
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only if last tried before TIME.")] = None
     name: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only the dead letter with this NAME, as in `show`; repeatable."),
@@ -100,7 +105,7 @@ class DeadLetterOptions:
         """Return the selection; raises UserError for an option that cannot be used."""
         from eventbridge.dead_letters.selection import WrittenSelection
 
-        refuse_empty(vars(self))
+        refuse_empty({_WRITTEN.get(option, option): value for option, value in vars(self).items()})
         texts = {key: value for key, value in vars(self).items() if key != "name"}
         return WrittenSelection(**texts, names=self.name or ()).read(now)
 

@@ -17,9 +17,9 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from eventbridge.errors import UserError
-from eventbridge.event.json_document import write_document
-from eventbridge.event.json_text import plain
+from eventbridge.errors import EventError, UserError
+from eventbridge.event.json_document import parse_document, write_document
+from eventbridge.event.json_text import bytes_as_text, plain
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
@@ -142,6 +142,14 @@ def show_fields(fields: Iterable[tuple[str, object]]) -> None:
 def show_text(title: str, content: str) -> None:
     """Print a title and, under it, indented text of any number of lines."""
     print_line("\n".join([title, *(_GAP + visible(line) for line in content.split("\n"))]))
+
+
+def readable(body: bytes) -> str:
+    """Return a payload as indented JSON if it is JSON, else as text."""
+    try:
+        return json_text(parse_document(body))
+    except EventError:
+        return bytes_as_text(body)
 
 
 def cell_text(value: object) -> str:

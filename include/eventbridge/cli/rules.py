@@ -99,47 +99,49 @@ def schema() -> None:
     print_line(json_text(rule_file_schema()))
 
 
-@app.command(short_help="Show the rules, or one rule completely.")
+@app.command("list", short_help="List the rules.")
+def list_rules(folder: FolderOption = None, as_json: JsonOption = False) -> None:
+    """List the rules as EventBridge reads them: runner, priority, pool and targets of each."""
+    from eventbridge.event.json_document import parse_document
+
+    rules = _load(folder)
+    if as_json:
+        # not json.loads, which would round the numbers of a pattern
+        print_line(json_text(parse_document(rules.to_json())))
+        return
+    owned = bool(rules.owners())
+    show_table(
+        "Rules",
+        ["rule", *["owner"] * owned, "runner", "priority", "pool", "targets"],
+        [
+            [
+                r.name if r.enabled else f"{r.name} (disabled)",
+                *[rules.owner_of(r)] * owned,
+                _runner_cell(rules, r.runner, r.bus),
+                r.priority,
+                r.pool_name,
+                ", ".join(r.targets),
+            ]
+            for r in rules.rules.values()
+        ],
+    )
+
+
+@app.command(short_help="Show one rule completely.")
 def show(
-    rule: Annotated[
-        str | None,
-        typer.Argument(metavar="RULE", help="A rule to show completely, or RULE@VERSION; default: one line per rule."),
-    ] = None,
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule, or RULE@VERSION for an older version.")],
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the rules as EventBridge reads them; one rule is shown completely, with its defaults filled in."""
+    """Show one rule as EventBridge reads it, as JSON, with its defaults filled in."""
     from eventbridge.event.json_document import parse_document
     from eventbridge.rules.find import find_rule
 
-    rule, _, version = (rule or "").partition("@")
-    rules = _load(folder) if not version else _restore_signals(rule, version)
-    rule = rule or None
-    if rule is not None:
-        find_rule(rules, rule)
-    # not json.loads, which would round the numbers of a pattern
+    rule, _, version = rule.partition("@")
+    rules = _load(folder) if not version else _rules_at(rule, version)
+    find_rule(rules, rule)
     document: Any = parse_document(rules.to_json())
-    if rule is not None:
-        print_line(json_text(document["rules"][rule]))
-    elif as_json:
-        print_line(json_text(document))
-    else:
-        owned = bool(rules.owners())
-        show_table(
-            "Rules",
-            ["rule", *["owner"] * owned, "runner", "priority", "pool", "targets"],
-            [
-                [
-                    r.name if r.enabled else f"{r.name} (disabled)",
-                    *[rules.owner_of(r)] * owned,
-                    _runner_cell(rules, r.runner, r.bus),
-                    r.priority,
-                    r.pool_name,
-                    ", ".join(r.targets),
-                ]
-                for r in rules.rules.values()
-            ],
-        )
+    print_line(json_text(document["rules"][rule]))
 
 
 def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
@@ -173,7 +175,7 @@ def history(
     )
 
 
-def _restore_signals(rule: str, version: str) -> RuleSet:
+def _rules_at(rule: str, version: str) -> RuleSet:
     from eventbridge.views.rules import rules_at
 
     with open_runtime(expects_ledger=True) as runtime:
@@ -360,7 +362,7 @@ def shadow(
     since: Annotated[
         str,
         typer.Option(
-            "--from", metavar="TIME", help="Batches planned since TIME: ISO 8601, in UTC, or an age such as 2h."
+            "--from", metavar="TIME", help="Batches planned since TIME: RFC 3339, or an age such as 2h or 7d."
         ),
     ] = "1h",
     until: Annotated[

@@ -1,4 +1,4 @@
-"""Defines the command group `targets`, which lists, checks, pauses, resumes and enables targets, and sends events."""
+"""Defines the command group `targets`, which shows, checks, pauses, resumes and enables targets, and sends events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from eventbridge.cli import operate
 from eventbridge.cli.lines import one_event
-from eventbridge.cli.output import JsonOption, note, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, print_line, show_fields, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
@@ -51,6 +51,35 @@ def list_targets(as_json: JsonOption = False) -> None:
         "Targets, times in UTC",
         ["rule", "target", "state", "since", "until", "waiting", "reason"],
         [[t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.waiting, _why(t)] for t in found],
+    )
+
+
+@app.command(short_help="Show one target with its newest responses.")
+def show(
+    about: operate.TargetArgument,
+    name: operate.TargetName = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the state of one target, and its newest responses, the last first."""
+    from eventbridge.rules.find import find_target
+    from eventbridge.views.requests import recent_responses
+    from eventbridge.views.target_status import target_lines
+
+    with open_runtime(expects_ledger=True) as runtime:
+        rule, target = operate.parse_target(runtime, about, name)
+        find_target(runtime.rule_set(), rule, target)
+        (line,) = (each for each in target_lines(runtime, rule) if each.target == target)
+        responses = recent_responses(runtime, rule, target)
+    if as_json:
+        show_json(vars(line) | {"responses": responses})
+        return
+    fields = [("state", line.state), ("since", line.since), ("until", line.paused_until or line.until)]
+    show_fields([("target", f"{rule}/{target}"), *fields, ("waiting", line.waiting), ("reason", _why(line) or None)])
+    print_line()
+    show_table(
+        "Newest responses, times in UTC",
+        ["started", "attempt", "ms", "status", "code", "error"],
+        [[r.started_at, r.attempt, r.duration_ms, r.outcome, r.code and str(r.code), r.error] for r in responses],
     )
 
 

@@ -1,4 +1,4 @@
-"""Defines the command group `tokens`, which creates, lists and revokes API tokens."""
+"""Defines the command group `tokens`, which creates, lists, shows and revokes API tokens."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, print_line, show_fields, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
-app = typer.Typer(cls=Group, help="Create, list and revoke API tokens.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Create, list, show and revoke API tokens.", no_args_is_help=True)
 
 
 @app.command()
@@ -66,6 +66,22 @@ def list_tokens(as_json: JsonOption = False) -> None:
         ["name", "scopes", "created", "expires", "revoked"],
         [[t.name, ", ".join(t.scopes), t.made_at, t.expires_at, t.revoked_at] for t in found],
     )
+
+
+@app.command(short_help="Show one token, without its secret.")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")], as_json: JsonOption = False
+) -> None:
+    """Show the scopes and the times of one token, never the token itself."""
+    from eventbridge.control.api_tokens import find_token
+
+    with open_runtime(expects_ledger=True) as runtime:
+        found = find_token(runtime, name)
+    if as_json:
+        show_json(found)
+        return
+    times = [("created", found.made_at), ("expires", found.expires_at), ("revoked", found.revoked_at)]
+    show_fields([("name", found.name), ("scopes", ", ".join(found.scopes)), *times])
 
 
 @app.command(short_help="Revoke a token permanently.")

@@ -1,4 +1,4 @@
-"""Defines the command `why`, which traces an event: where it is stored, which rules matched, and every attempt."""
+"""Defines the command `events why`, which traces an event: its position, which rules matched, and every attempt."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def why(
     bus: Annotated[str | None, typer.Option(metavar="BUS", help="Only on this bus; default: on all.")] = None,
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Only batches planned since TIME: ISO 8601, or an age such as 2h."),
+        typer.Option("--from", metavar="TIME", help="Only batches planned since TIME: RFC 3339, or an age such as 2h."),
     ] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only batches planned before TIME.")] = None,
     as_json: JsonOption = False,

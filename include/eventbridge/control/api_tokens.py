@@ -50,10 +50,16 @@ def revoke_token(runtime: Runtime, name: str) -> bool:
     """Revoke a token; return False if it had already been revoked. Raises NotFoundError with the nearest name."""
     if runtime.ledger.tokens.revoke(name):
         return True
-    names = [token.name for token in runtime.ledger.tokens.all()]
-    if name in names:
-        return False
-    raise NotFoundError(f"there is no token {name!r}. {suggest('Tokens', name, names)}")
+    find_token(runtime, name)
+    return False
+
+
+def find_token(runtime: Runtime, name: str) -> ApiToken:
+    """Return the token with a name; raises NotFoundError with the nearest name."""
+    tokens = {token.name: token for token in runtime.ledger.tokens.all()}
+    if name not in tokens:
+        raise NotFoundError(f"there is no token {name!r}. {suggest('Tokens', name, tokens)}")
+    return tokens[name]
 
 
 def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:

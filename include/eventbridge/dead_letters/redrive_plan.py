@@ -1,6 +1,6 @@
 """Plans batches of the kind `redrive`, which redeliver the selected dead letters.
 
-The DAG `eventbridge_redrive_dead_letters` and `eventbridge dead-letters redrive` call it; the other stages then run as
+The DAG `eventbridge_redrive_dead_letters` and `eventbridge redrives start` call it; the other stages then run as
 for any batch. Without retransform, a batch begins at push: its delivery file holds the requests as they were,
 under the same delivery ids. With retransform, a batch begins at route: its buffer file holds the events, which the
 current rule routes again, with the redrive's id as the replay id.

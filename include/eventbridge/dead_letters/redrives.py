@@ -39,7 +39,7 @@ def find_redrive(runtime: Runtime, name: str) -> Redrive:
     found = [each for each in visible_redrives(runtime) if name and each.redrive_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
-        raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists all redrives.")
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge redrives list` lists all redrives.")
     return found[0]
 
 

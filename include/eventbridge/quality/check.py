@@ -166,7 +166,7 @@ def _manifest(runtime: Runtime, batch: Batch) -> dict[str, Any]:
     try:
         found = json.loads(runtime.store.get(path))
     except ValueError as error:
-        raise StoreFileDamaged(f"{path!r} is not JSON. Run `eventbridge batch repair {batch.batch_id}`") from error
+        raise StoreFileDamaged(f"{path!r} is not JSON. Run `eventbridge batches repair {batch.batch_id}`") from error
     require_known_format(path, found.get("format"))
     return dict(found)
 

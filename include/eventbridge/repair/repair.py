@@ -1,7 +1,7 @@
 """Repairs a batch that has surplus deliveries, or an unreadable or wrong file, and commits it if necessary.
 
-Surplus deliveries are settled twice or do not belong to the batch. `eventbridge batch repair` calls this module. Files
-that are set aside stay in the store; an audit record lists them, and says why.
+Surplus deliveries are settled twice or do not belong to the batch. `eventbridge batches repair` calls this module.
+Files that are set aside stay in the store; an audit record lists them, and says why.
 """
 
 from __future__ import annotations

@@ -151,12 +151,12 @@ def find_replay(runtime: Runtime, name: str) -> Replay:
     found = [each for each in visible_replays(runtime) if name and each.replay_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} replays begin with" if found else "there is no replay"
-        raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists all replays.")
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge replays list` lists all replays.")
     return found[0]
 
 
 def replay_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a replay as `eventbridge replay show --json` prints it; raises the same errors as `find_replay`."""
+    """Return a replay as `eventbridge replays show --json` prints it; raises the same errors as `find_replay`."""
     found = find_replay(runtime, name)
     return replay_fields(found, account_of(runtime, found))
 

@@ -41,7 +41,7 @@ def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> It
     else:
         raise ReconciliationError(
             f"replay {replay.replay_id} stopped at {position.file}, which is no longer in the ledger. "
-            f"Cancel it (`eventbridge replay cancel {replay.replay_id[:8]}`) and start a new one"
+            f"Cancel it (`eventbridge replays cancel {replay.replay_id[:8]}`) and start a new one"
         )
     if position.row < each[0].rows:
         yield each, position.row

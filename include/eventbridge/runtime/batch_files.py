@@ -177,5 +177,5 @@ def naming_the_repair(batch_id: str, action: str) -> Iterator[None]:
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise ReconciliationError(
             f"batch {batch_id} cannot be {action}: {str(error).rstrip('.')}. "
-            f"If there is no copy, `eventbridge batch repair {batch_id} --dry-run` shows what can be recreated"
+            f"If there is no copy, `eventbridge batches repair {batch_id} --dry-run` shows what can be recreated"
         ) from error

@@ -68,7 +68,7 @@ def missing(path: str, uri: str) -> StoreFileMissing:
     return StoreFileMissing(
         f"The store {uri} has no file {path!r}. Restore it from a copy of the store, or point "
         "EVENTBRIDGE_STORE_URI at the store that has it. `eventbridge audit` names every missing file of "
-        "committed batches, and `eventbridge batch repair BATCH` rebuilds most files of a batch."
+        "committed batches, and `eventbridge batches repair BATCH` rebuilds most files of a batch."
     )
 
 

@@ -1,4 +1,4 @@
-"""Maintains the index of event ids, with which `eventbridge why` finds an event among the events of a month.
+"""Maintains the index of event ids, with which `eventbridge events why` finds an event among the events of a month.
 
 It is derived from the archive: a run adds batches committed since the last run, joins the files of a complete day,
 rebuilds lost or damaged files, and removes files of removed events. Batches that are not indexed yet are searched by

@@ -115,6 +115,20 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
     return EventPage(tuple(found), None, tuple(unreadable))
 
 
+def find_events(runtime: Runtime, query: EventQuery, limit: int) -> EventPage:
+    """Return at most `limit` events, starting with the newest batch, from as many files as it takes.
+
+    Raises the same errors as `event_page`.
+    """
+    page = event_page(runtime, query, limit)
+    events, unreadable = list(page.events), list(page.unreadable)
+    while page.cursor is not None and len(events) < limit:
+        page = event_page(runtime, query, limit - len(events), page.cursor)
+        events += page.events
+        unreadable += page.unreadable
+    return EventPage(tuple(events), page.cursor, tuple(unreadable))
+
+
 def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
     if bus is not None:
         find_bus(runtime.rule_set(), bus)

@@ -43,7 +43,7 @@ def test_an_unreadable_file_is_rebuilt(sending: Sending, kind: str, damage: str)
     runtime.store.delete(file.path)
     if damage == "damaged":
         runtime.store.put(file.path, whole[: len(whole) // 2])
-    with pytest.raises(ReconciliationError, match="eventbridge batch repair"):
+    with pytest.raises(ReconciliationError, match="eventbridge batches repair"):
         commit(runtime, batch.batch_id)
 
     planned = repair(sending, batch, dry_run=True)
@@ -114,7 +114,7 @@ def test_the_inputs_of_a_redrive_are_rebuilt_from_its_dead_letters(
     if damage == "damaged":
         runtime.store.put(str(file.path), whole[: len(whole) // 2])
     if not retransform:
-        with pytest.raises(ReconciliationError, match="eventbridge batch repair"):
+        with pytest.raises(ReconciliationError, match="eventbridge batches repair"):
             write_dead_letters(runtime, batch_id)
 
     planned = repair_batch(runtime, batch_id, router, dry_run=True)
@@ -178,7 +178,7 @@ def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending,
         runtime.store.delete(piece.file)
     clock.advance(120)
 
-    with pytest.raises(ReconciliationError, match=f"eventbridge batch repair {broken}"):
+    with pytest.raises(ReconciliationError, match=f"eventbridge batches repair {broken}"):
         settle_stale(runtime)
 
     assert [runtime.ledger.batches.get(each).state for each in (broken, sound)] == ["settling", "committed"]

@@ -39,7 +39,7 @@ def test_dead_letters_of_a_committed_batch_are_rebuilt(sending: Sending, damage:
         if damage == "damaged":
             runtime.store.put(path, whole[: len(whole) // 2])
     broken = {layout.batch_of_dead_letters(path) for path in paths}
-    with pytest.raises(ReconciliationError, match="eventbridge batch repair"):
+    with pytest.raises(ReconciliationError, match="eventbridge batches repair"):
         list(dead_letters(runtime))
 
     assert repair(sending, runtime.ledger.batches.get(min(broken)), dry_run=True).committed

@@ -1,4 +1,4 @@
-"""Each condition of a pattern, as an event meets it or not: what `eventbridge why` shows of a rule."""
+"""Each condition of a pattern, as an event meets it or not: what `eventbridge events why` shows of a rule."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Explains what happened to an event: trigger the DAG with the event's id. The tas
 offset, for each rule whether it matches and which condition fails, the status of each delivery, and everything that
 happened, in chronological order. It changes nothing. If there is no such event, the run fails.
 
-`eventbridge why EVENT_ID --json` does the same.
+`eventbridge events why EVENT_ID --json` does the same.
 """
 
 

@@ -16,7 +16,7 @@ array.
 
 If one of them is not a CloudEvent, nothing is published, and the task logs each error with the event's position.
 Otherwise it logs the number of events, their partitions and offsets, and their ids. An event without an `id` gets one.
-`eventbridge bus publish` publishes the events of a file.
+`eventbridge events publish` publishes the events of a file.
 """
 
 

@@ -36,8 +36,8 @@ GUIDE = """
 Delivers dead letters again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off, logs
 which dead letters would be taken, which would be skipped, and why. The same requests are sent again, with the same
 delivery ids. With *Retransform*, the events go through the current rules instead. A run processes one batch of kind
-*redrive*, and triggers the next run while dead letters are left. `eventbridge dead-letters cancel REDRIVE` stops a
-redrive, and `eventbridge dead-letters redrives` shows the results.
+*redrive*, and triggers the next run while dead letters are left. `eventbridge redrives cancel REDRIVE` stops a
+redrive, and `eventbridge redrives list` shows the results.
 """
 
 

@@ -52,8 +52,8 @@ logs how many events would be taken, their targets, and samples. To deliver to a
 *Rules*. Events go through the current rules or those that routed them, with new delivery ids or the original ones.
 
 A run processes one batch of kind *replay*, and triggers the next run until all archived events of the time range are
-taken. The pushes run in the pool `eventbridge.replay`. `eventbridge replay pause` and `cancel` stop a replay, and
-`eventbridge replay show` shows its results. Marking a run failed does not stop the replay: some minutes later
+taken. The pushes run in the pool `eventbridge.replay`. `eventbridge replays pause` and `cancel` stop a replay, and
+`eventbridge replays show` shows its results. Marking a run failed does not stop the replay: some minutes later
 `eventbridge_retry_deliveries` starts another run for it.
 """
 

@@ -312,5 +312,5 @@ def _surplus(runtime: Runtime, batch: Batch, event_rows: set[tuple[str, int]]) -
     return ReconciliationError(
         f"batch {batch.batch_id} cannot be committed: its settlement contains deliveries twice, or deliveries that "
         f"the batch does not have: {', '.join(found[:_IDS_SHOWN])}{more}. Nothing was committed. "
-        f"`eventbridge batch repair {batch.batch_id} --dry-run` shows how it would be settled again"
+        f"`eventbridge batches repair {batch.batch_id} --dry-run` shows how it would be settled again"
     )

@@ -1,4 +1,4 @@
-"""Defines the commands `dead-letters redrive`, `redrives` and `cancel`, which redeliver dead letters."""
+"""Defines the command group `redrives`, which delivers dead letters again and manages redrives."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, warn_about_damage
-from eventbridge.cli.output import JsonOption, note, plural, print_line, show_json, show_table
+from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_records, warn_about_damage
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_fields, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from eventbridge.model.redelivery import Redrive
     from eventbridge.routing.job import Router
     from eventbridge.runtime.runtime import Runtime
+
+
+app = typer.Typer(cls=Group, help="Deliver dead letters again; list, show and cancel redrives.", no_args_is_help=True)
+
+RedriveArgument = Annotated[str, typer.Argument(metavar="REDRIVE", help="Id of a redrive, or its beginning.")]
+SparkOption = Annotated[
+    str | None,
+    typer.Option("--spark", metavar="URL", help="For --retransform: Spark Connect server, as for `deliver`."),
+]
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,9 @@ class RedriveOptions:
     again: Annotated[bool, typer.Option("--again", help="Also take dead letters that were redriven before.")] = False
 
 
-def redrive(
+@app.command("start", short_help="Deliver dead letters again.")
+@takes_records
+def start(
     chosen: DeadLetterOptions,
     how: RedriveOptions,
     everything: Annotated[
@@ -52,12 +64,7 @@ def redrive(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show which dead letters would be taken, and which not.")
     ] = False,
-    resume: Annotated[
-        str | None, typer.Option(metavar="REDRIVE", help="Continue an interrupted redrive; takes no filter.")
-    ] = None,
-    spark: Annotated[
-        str | None, typer.Option(metavar="URL", help="For --retransform: Spark Connect server, as for `deliver`.")
-    ] = None,
+    spark: SparkOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Deliver dead letters again, in this process, in batches of kind `redrive`.
@@ -65,23 +72,15 @@ def redrive(
     The requests are sent unchanged, with the same delivery ids; age and attempts count from now. A delivery that fails
     is retried according to the rule's retry policy, or becomes a new dead letter.
     """
-    from eventbridge.control.consecutive_batches import deliver_redrive
-    from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey, survey_of
-    from eventbridge.dead_letters.redrives import Marks, find_redrive
+    from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey
 
-    if resume is None and not chosen.is_given and not everything:
+    if not chosen.is_given and not everything:
         raise UserError("no filter given. Use a filter such as --rule or --reason, or --all")
-    if (chosen.is_given or everything) and (resume is not None or (everything and chosen.is_given)):
-        raise UserError("--resume and --all take no filter. Leave the other options out")
-    if resume is not None and (dry_run or how != RedriveOptions()):
-        raise UserError("--resume continues a redrive with the options it began with. Leave the other options out")
+    if everything and chosen.is_given:
+        raise UserError("--all takes no filter. Leave --all or the filter out")
     refuse_rate(how.rate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with (
-        Interrupts() as interrupts,
-        open_runtime(expects_ledger=True, is_action=not dry_run) as runtime,
-        ExitStack() as stack,
-    ):
+    with Interrupts() as interrupts, open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
         selection = chosen.selection(runtime.clock())
         refuse_unknown(runtime, chosen.rule, chosen.target)
         if dry_run:
@@ -89,12 +88,28 @@ def redrive(
             _show_survey(found, as_json=as_json)
             warn_about_damage(found.damaged)
             return
-        if resume is not None:
-            request = find_redrive(runtime, resume)
-        else:
-            run = f"command {uuid.uuid4()}"
-            request = begin_redrive(runtime, selection, run, **vars(how))
-            note(f"redrive {request.redrive_id}; `eventbridge dead-letters cancel {request.redrive_id[:8]}` cancels it")
+        request = begin_redrive(runtime, selection, f"command {uuid.uuid4()}", **vars(how))
+        note(f"redrive {request.redrive_id}; `eventbridge redrives cancel {request.redrive_id[:8]}` cancels it")
+        _deliver(runtime, request, spark, interrupts, as_json=as_json)
+
+
+@app.command("resume", short_help="Continue a redrive whose command was interrupted.")
+def resume(redrive_id: RedriveArgument, spark: SparkOption = None, as_json: JsonOption = False) -> None:
+    """Continue a redrive whose command was interrupted or died, in this process, with the options it began with."""
+    from eventbridge.dead_letters.redrives import find_redrive
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    with Interrupts() as interrupts, open_runtime(expects_ledger=True, is_action=True) as runtime:
+        _deliver(runtime, find_redrive(runtime, redrive_id), spark, interrupts, as_json=as_json)
+
+
+def _deliver(runtime: Runtime, request: Redrive, spark: str | None, interrupts: Interrupts, *, as_json: bool) -> None:
+    """Deliver a redrive until it ends, and print its results; exits with the code of an interrupt or of damage."""
+    from eventbridge.control.consecutive_batches import deliver_redrive
+    from eventbridge.dead_letters.redrive_plan import survey_of
+    from eventbridge.dead_letters.redrives import Marks
+
+    with ExitStack() as stack:
         stack.enter_context(_exclusive(runtime, request))
         interrupts.begin()
         router = _router(runtime, request, spark, stack, interrupts)
@@ -112,6 +127,7 @@ def redrive(
     warn_about_damage(damaged)
 
 
+@app.command("list", short_help="List redrives with their results.")
 def list_redrives(as_json: JsonOption = False) -> None:
     """List redrives, the newest first, with the results of their deliveries."""
     from eventbridge.dead_letters.redrives import Marks, redrive_document
@@ -138,10 +154,34 @@ def _show_redrives(redrives_with_outcomes: Sequence[tuple[Redrive, Counter[str]]
     )
 
 
-def cancel(
-    redrive_id: Annotated[str, typer.Argument(metavar="REDRIVE", help="Id of a redrive, or its beginning.")],
-    as_json: JsonOption = False,
-) -> None:
+@app.command("show", short_help="Show the options and results of a redrive.")
+def show(redrive_id: RedriveArgument, as_json: JsonOption = False) -> None:
+    """Show one redrive: its state, its options, and the results of its deliveries."""
+    from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document
+
+    with open_runtime(expects_ledger=True) as runtime:
+        found = find_redrive(runtime, redrive_id)
+        marks = Marks(runtime)
+        counts = marks.counts(found)
+    if as_json:
+        show_json(redrive_document(found, counts))
+    else:
+        show_fields(
+            [
+                ("redrive", found.redrive_id),
+                ("state", found.state),
+                ("started", found.started_at),
+                ("ended", found.ended_at),
+                ("filter", _filter_text(found)),
+                ("taken", f"{counts.total():,}"),
+                ("result", _counts_text(counts) or None),
+            ]
+        )
+    warn_about_damage(marks.damaged)
+
+
+@app.command(short_help="Cancel a redrive after its current batch.")
+def cancel(redrive_id: RedriveArgument, as_json: JsonOption = False) -> None:
     """Cancel a redrive: it plans no further batch; its current batch is finished."""
     from eventbridge.dead_letters.redrives import find_redrive
 

@@ -1,4 +1,4 @@
-"""Defines the command group `replay`, which redelivers archived events and manages replays."""
+"""Defines the command group `replays`, which redelivers archived events and manages replays."""
 
 from __future__ import annotations
 
@@ -26,21 +26,7 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
-class _BusFirst(Group):
-    """A group whose first word may be a bus instead of a command; `replay BUS` means `replay begin BUS`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert `begin` if the first word is not a command."""
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = ["begin", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    cls=_BusFirst,
-    no_args_is_help=True,
-    help="Deliver archived events again: `eventbridge replay BUS --from TIME`.",
-)
+app = typer.Typer(cls=Group, help="Deliver archived events again; manage replays.", no_args_is_help=True)
 
 ReplayArgument = Annotated[str, typer.Argument(metavar="REPLAY", help="Id of a replay, or its beginning.")]
 SparkOption = Annotated[
@@ -97,9 +83,9 @@ class ReplayOptions:
         return WrittenReplayRequest(bus, **vars(self) | {"rules": self.rules or (), "targets": self.targets or ()})
 
 
-@app.command("begin", short_help="Replay events of a bus: `replay BUS` is the same.")
+@app.command("start", short_help="Replay archived events of a bus.")
 @takes_records
-def begin(
+def start(
     bus: Annotated[str, typer.Argument(metavar="BUS", help="The bus whose archive is replayed.")],
     options: ReplayOptions,
     dry_run: Annotated[
@@ -124,7 +110,7 @@ def begin(
             _show_survey(survey(runtime, request), as_json=as_json)
             return
         begun = begin_replay(runtime, request, f"command {uuid.uuid4()}")
-        note(f"replay {begun.replay_id}; `eventbridge replay pause|cancel {begun.replay_id[:8]}` stops it")
+        note(f"replay {begun.replay_id}; `eventbridge replays pause|cancel {begun.replay_id[:8]}` stops it")
         _deliver(runtime, begun, spark, as_json=as_json)
 
 
@@ -200,7 +186,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
         if found.state == "cancelled" and not runtime.ledger.replays.open_batches(found.replay_id):
             raise UserError(
                 f"replay {found.replay_id} is cancelled, and none of its batches is in progress: there is nothing to "
-                f"continue. `eventbridge replay {found.bus} --from TIME` starts a new one"
+                f"continue. `eventbridge replays start {found.bus} --from TIME` starts a new one"
             )
         resume_replay(runtime, found.replay_id)
         _deliver(runtime, found, spark, as_json=as_json)
@@ -220,7 +206,7 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     for batch in open_batches:
         note(
             f"its batch {batch.batch_id} is in progress and will be finished. "
-            f"If its process died, `eventbridge replay resume {found.replay_id[:8]}` finishes that batch only"
+            f"If its process died, `eventbridge replays resume {found.replay_id[:8]}` finishes that batch only"
         )
 
 

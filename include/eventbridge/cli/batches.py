@@ -1,0 +1,126 @@
+"""Defines the command group `batches`, which lists, shows and repairs batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, note, print_line, show_fields, show_json, show_table
+from eventbridge.cli.runtime import open_runtime
+from eventbridge.cli.suggestion import Group
+
+if TYPE_CHECKING:
+    from eventbridge.views.batches import BatchAccount
+
+app = typer.Typer(cls=Group, help="List, show and repair batches.", no_args_is_help=True)
+
+_BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch, or its beginning.")]
+
+
+@app.command("list", short_help="List batches, the newest first.")
+def list_batches(
+    limit: Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="Maximum number of batches to list.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List batches, the newest first, with their state and how long each took."""
+    from eventbridge.views.batches import batch_page
+
+    with open_runtime(expects_ledger=True) as runtime:
+        found = batch_page(runtime, limit)
+    if as_json:
+        show_json(found.batches)
+        return
+    show_table(
+        "Batches, times in UTC",
+        ["batch", "kind", "runner", "state", "planned", "committed"],
+        [[b.batch_id, b.kind, b.runner, b.state, b.planned_at, b.committed_at] for b in found.batches],
+        ids={"batch"},
+    )
+    if found.cursor is not None:
+        note(f"there are more than {limit}; use --limit")
+
+
+@app.command(short_help="Show one batch with its events, chunks and reconciliation.")
+def show(batch: _BatchArgument, as_json: JsonOption = False) -> None:
+    """Show one batch: the offsets that it took, its chunks, how long each stage took, and its reconciliation."""
+    from eventbridge.views.batches import batch_account
+
+    with open_runtime(expects_ledger=True) as runtime:
+        found = batch_account(runtime, batch)
+    if as_json:
+        show_json(found)
+    else:
+        _show(found)
+
+
+def _show(account: BatchAccount) -> None:
+    from eventbridge.cli.audit import show_reconciliation
+
+    batch = account.batch
+    times = [("planned at", batch.planned_at), ("committed at", batch.committed_at)]
+    names = [("batch", batch.batch_id), ("kind", batch.kind), ("runner", batch.runner), ("bus", batch.bus or None)]
+    show_fields([*names, ("state", batch.state), *times])
+    ranges = [[r.partition.topic, r.partition.partition_id, r.start, r.end] for r in account.ranges]
+    chunks = [[c.chunk_id, c.state, c.rows, c.succeeded, c.failed, c.error] for c in account.chunks]
+    stages = [[s.stage, s.began_at, s.seconds] for s in account.stages]
+    tables = (
+        ("Offsets taken", ["topic", "partition", "from", "to"], ranges),
+        ("Chunks", ["chunk", "state", "rows", "succeeded", "failed", "error"], chunks),
+        ("Stages, times in UTC", ["stage", "began", "seconds"], stages),
+    )
+    for title, columns, rows in tables:
+        if rows:
+            print_line()
+            show_table(title, columns, rows)
+    if account.reconciliation is not None:
+        print_line()
+        show_reconciliation(account.reconciliation)
+
+
+@app.command(short_help="Repair a batch and commit it.")
+def repair(
+    batch: _BatchArgument,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report what is wrong and what would be done.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Repair a batch with lost, damaged or wrong files, or with a delivery that is settled twice, and commit it.
+
+    Delivery files are recreated by routing the archived events again. Dead letters, and the manifest of a committed
+    batch, are rebuilt from the batch's other files. Otherwise the batch is settled again: a delivery whose response is
+    lost is tried again, with the same id. Nothing is dropped: a record in the store lists the files that were set
+    aside.
+    """
+    from eventbridge.repair.audit import find_batch
+    from eventbridge.repair.repair import repair_batch
+    from eventbridge.routing.task import InProcessRouter
+
+    with open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
+        found = repair_batch(runtime, find_batch(runtime, batch), InProcessRouter(runtime.store), dry_run=dry_run)
+    if as_json:
+        show_json(found)
+        return
+    if not found.needed:
+        print_line(
+            f"batch {found.batch_id}: every file exists and is correct, and no delivery is settled twice; "
+            "nothing to repair"
+        )
+        return
+    for file in found.unreadable:
+        print_line(f"cannot be read: {file}")
+    for file in found.wrong:
+        print_line(f"contradicts the other files: {file}")
+    for delivery in found.surplus:
+        print_line(f"settled twice, or not a delivery of the batch: {delivery}")
+    would = "would be " if dry_run else ""
+    for file in found.rebuilt:
+        print_line(f"{would}rebuilt: {file}")
+    if found.settled_again:
+        print_line(f"{would}settled again; deliveries to try again: {found.unproven:,}")
+    if dry_run:
+        note("nothing was changed; run the command without --dry-run to repair the batch")
+        return
+    print_line(f"recorded in {found.record}")
+    print_line("committed" if found.committed else "not committed yet: the batch's run continues it")

@@ -1,0 +1,172 @@
+"""Defines the command group `events`, which publishes, finds, shows and traces events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.lines import numbered_lines
+from eventbridge.cli.options import LandedBefore, takes_records
+from eventbridge.cli.output import (
+    JsonOption,
+    note,
+    plural,
+    print_line,
+    readable,
+    show_fields,
+    show_json,
+    show_table,
+    show_text,
+    warn,
+)
+from eventbridge.cli.runtime import open_runtime
+from eventbridge.cli.suggestion import Group
+from eventbridge.cli.why import why
+
+if TYPE_CHECKING:
+    from eventbridge.views.event_search import EventQuery
+
+app = typer.Typer(cls=Group, help="Publish, find, show and trace events.", no_args_is_help=True)
+
+
+@app.command(short_help="Publish each line of a file as one event.")
+def publish(
+    bus: Annotated[str, typer.Argument(metavar="BUS", help="Name of the event bus in the rule files.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File with one CloudEvent in JSON per line; - is standard input.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Topic; default: the first topic of the bus.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish each line of FILE as one event; all events are durable when the command ends.
+
+    Events with the same `partitionkey` (or, without one, the same `subject`) go to one partition, in order.
+    Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter with the reason `malformed`.
+    """
+    from eventbridge.control.publish import publish_lines
+
+    with open_runtime() as runtime:
+        done = publish_lines(runtime, bus, topic, numbered_lines(file))
+    for runner in done.unregistered:
+        warn(
+            f"the runner {runner} has never run, and the bus {bus} has `start_at: latest`: the runner will not get "
+            f"events that are published before its first run. Run it once first, or set `start_at: earliest`"
+        )
+    if done.malformed:
+        warn(f"malformed events, which will be dead-lettered: {len(done.malformed):,}; the first: {done.malformed[0]}")
+    if as_json:
+        show_json(
+            {
+                "bus": bus,
+                "topic": done.topic,
+                "published": done.count,
+                "malformed": len(done.malformed),
+                "unregistered": list(done.unregistered),
+            }
+        )
+    else:
+        print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}")
+
+
+_BusOption = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus; default: on all.")]
+
+
+@dataclass(frozen=True)
+class EventFilter:
+    """Options that filter events; an event must meet every given option."""
+
+    bus: _BusOption = None
+    type: Annotated[str | None, typer.Option(metavar="TYPE", help="Only events of this type.")] = None
+    source: Annotated[str | None, typer.Option(metavar="SOURCE", help="Only events from this source.")] = None
+    subject: Annotated[str | None, typer.Option(metavar="SUBJECT", help="Only events with this subject.")] = None
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Events landed since TIME: RFC 3339, or an age such as 2h or 7d."),
+    ] = None
+    until: LandedBefore = None
+
+    def query(self, now: datetime) -> EventQuery:
+        """Return the search; raises UserError for an invalid time."""
+        from eventbridge.runtime.time_range import read_time
+        from eventbridge.views.event_search import EventQuery
+
+        times = (read_time("from", self.since, now), read_time("to", self.until, now))
+        return EventQuery(self.bus, self.type, self.source, self.subject, *times)
+
+
+@app.command("find", short_help="Find archived events by type, source and subject.")
+@takes_records
+def find_events(
+    chosen: EventFilter,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of events.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Find archived events by type, source and subject, the last landed first.
+
+    It finds valid events that a batch has landed. `events why` also finds an event that still waits on its bus.
+    """
+    from eventbridge.views.event_search import find_events as find
+
+    with open_runtime(expects_ledger=True) as runtime:
+        found = find(runtime, chosen.query(runtime.clock()), limit)
+    if as_json:
+        show_json(found.events)
+    else:
+        show_table(
+            "Events, times in UTC",
+            ["id", "type", "source", "published", "landed", "batch"],
+            [[e.event_id, e.type, e.source, e.published_at, e.arrived_at, e.batch_id] for e in found.events],
+            ids={"batch"},
+        )
+        if found.cursor is not None:
+            note(f"there are more than {limit}; use --limit or a filter")
+    for each in found.unreadable:
+        warn(f"events may be missing: {each}")
+    if found.unreadable:
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Show one event with its payload.")
+def show(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's `id`, exactly as published.")],
+    bus: _BusOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one event: its position and its payload, as it was published.
+
+    If several messages have the id, it shows the first, and a note counts the others. `events why` traces them: rules,
+    deliveries, attempts.
+    """
+    from eventbridge.views.trace.show import shown_event
+
+    with open_runtime(expects_ledger=True) as runtime:
+        found = shown_event(runtime, event_id, bus)
+    if as_json:
+        show_json(found)
+        return
+    show_fields(
+        [
+            ("event", found.event_id),
+            ("source", found.source),
+            ("type", found.type),
+            ("position", str(found.position)),
+            ("status", found.status if found.landed else "not landed yet"),
+            ("published at", found.published_at),
+        ]
+    )
+    print_line()
+    if found.event is None:
+        print_line("The payload cannot be read: it is past its retention, or its file or bus cannot be reached.")
+    else:
+        show_text("Event", readable(found.event.encode()))
+    if found.others:
+        have = "other message has" if found.others == 1 else "other messages have"
+        note(f"{found.others:,} {have} this id: `events why` shows all")
+
+
+app.command("why", short_help="Trace one event: rules, deliveries, attempts.")(why)

@@ -1,0 +1,107 @@
+"""Every kind of thing has `list` and `show`, which agree with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from eventbridge.cli import app
+
+LISTED = ["rules", "buses", "targets", "dead-letters", "redrives", "replays", "batches", "tokens", "schemas", "quality"]
+
+
+@pytest.mark.parametrize("group", LISTED)
+def test_a_group_has_list_and_show(group: str) -> None:
+    """A user who knows one group knows the words of the others."""
+    assert {"list", "show"} <= set(get_command(app).commands[group].commands)
+
+
+def test_every_time_option_is_from_or_to() -> None:
+    """No command names a time in another way."""
+    options = {option for command in _commands(get_command(app)) for each in command.params for option in each.opts}
+
+    assert not options & {"--since", "--until", "--start", "--end", "--after", "--before"}
+
+
+def test_buses_list_and_show_agree(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A bus is listed with its rules and lag, and shown with its partitions."""
+    (listed,) = eventbridge("buses", "list", "--json").json
+    shown = eventbridge("buses", "show", "orders", "--json").json
+
+    assert (listed["bus"], listed["rules"], listed["runners"]) == ("orders", 2, ["orders"])
+    assert shown == listed
+    assert len(shown["partitions"]) == 4
+    assert "Partitions, in events" in eventbridge("buses", "show", "orders").out
+    assert "Did you mean orders?" in eventbridge("buses", "show", "order").err
+
+
+def test_batches_list_and_show_agree(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """The newest batch is listed first; it is shown with its offsets and its reconciliation."""
+    newest = eventbridge("batches", "list", "--json").json[0]
+    shown = eventbridge("batches", "show", newest["batch_id"][:13], "--json").json
+
+    assert shown["batch"] == newest
+    assert shown["reconciliation"]["differences"] == []
+    assert "every event is accounted for" in eventbridge("batches", "show", newest["batch_id"]).out
+    assert newest["batch_id"] in eventbridge("batches", "list").out
+
+
+def test_a_target_is_shown_with_its_responses(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """The state is that of the list; the newest responses follow."""
+    listed = next(each for each in eventbridge("targets", "list", "--json").json if each["target"] == "bad")
+    shown = eventbridge("targets", "show", "all-orders/bad", "--json").json
+
+    assert listed.items() <= shown.items()
+    assert shown["responses"][0]["code"] == 400
+    assert "Newest responses" in eventbridge("targets", "show", "all-orders", "bad").out
+
+
+def test_a_redrive_is_shown_like_in_the_list(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """By its id or the beginning of it."""
+    redriven = eventbridge("redrives", "start", "--target", "bad", "--json").json
+    (listed,) = eventbridge("redrives", "list", "--json").json
+
+    assert eventbridge("redrives", "show", redriven["redrive_id"][:8], "--json").json == listed
+    assert "target bad" in eventbridge("redrives", "show", redriven["redrive_id"]).out
+
+
+def test_a_token_is_shown_without_its_secret(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """The fields are those of the list."""
+    secret = eventbridge("tokens", "create", "crm", "--scope", "read", "--json").json["token"]
+    shown = eventbridge("tokens", "show", "crm")
+
+    assert "read" in shown.out
+    assert secret not in shown.out
+    assert eventbridge("tokens", "show", "crm", "--json").json in eventbridge("tokens", "list", "--json").json
+    assert "Did you mean crm?" in eventbridge("tokens", "show", "cmr").err
+
+
+def test_events_are_found_by_their_attributes(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """All conditions hold at once; --limit says that there are more."""
+    found = eventbridge("events", "find", "--type", "order.placed", "--from", "1h", "--limit", "2")
+
+    assert found.out.startswith("Events, times in UTC\n")
+    assert "there are more than 2" in found.err
+    assert len(eventbridge("events", "find", "--limit", "2", "--json").json) == 2
+    assert eventbridge("events", "find", "--type", "order.lost").out == "Events, times in UTC: none\n"
+    assert eventbridge("events", "find", "--to", "1h", "--json").json == []
+
+
+def test_an_event_is_shown_with_its_payload(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """From the archive once it has landed; from its bus before."""
+    landed = eventbridge("events", "show", "o1", "--json").json
+    eventbridge("events", "publish", "orders", delivered.orders(77, id="late"))
+    waiting = eventbridge("events", "show", "late")
+
+    assert (landed["landed"], '"id": "o1"' in landed["event"]) == (True, True)
+    assert "not landed yet" in waiting.out
+    assert '"amount": 77' in waiting.out
+    assert eventbridge("events", "show", "nobody").code == 2
+
+
+def _commands(group: Any) -> list[Any]:
+    children = getattr(group, "commands", None)
+    return [group] if children is None else [each for child in children.values() for each in _commands(child)]
