@@ -1,2 +1,1 @@
-"""Provides the objects that every stage uses, the guards that stop a stage, and the publishing of operational
-events."""
+"""Provides the objects that every stage uses, checks that stop a stage, and the publishing of operational events."""

@@ -1,7 +1,6 @@
-"""Lists the files of batches page by page, the newest batch first, and reads dead letter files, skipping damaged ones
-on request.
+"""Lists the files of batches, the newest batch first, and reads dead letter files.
 
-Files are listed only as far as the caller iterates.
+Files are listed only as far as the caller iterates. A damaged dead letter file is skipped if the caller permits it.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _AT_ONCE = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-#: The errors of the unreadable dead letter files that were skipped, by file.
+#: The dead letter files that were skipped because they cannot be read, with the error of each.
 Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
 
 
 def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePosition]:
-    """Yield the recorded files of a kind of all batches that still have the records `what`, the newest batch first."""
+    """Yield the recorded files of a kind, the newest batch first, of all batches that still keep the records `what`."""
     yield from _files_behind(runtime, kind, what, None, None, None)
 
 
@@ -53,10 +52,10 @@ def files_from(
     bus: str | None = None,
     batch_kind: BatchKind | None = None,
 ) -> Iterator[FilePosition]:
-    """Yield the files of `newest_files` that follow a cursor; the cursor's own file comes first if it still exists.
+    """Yield the files of `newest_files` from a cursor on, beginning with the cursor's own file if it still exists.
 
-    If `bus` or `batch_kind` is set, only files of such batches are yielded. Both also apply to the batch in `cursor`,
-    because a caller may have forged the cursor.
+    If `bus` or `batch_kind` is set, only files of batches with this bus or kind are yielded. Both also apply to the
+    batch in `cursor`, because a caller may have forged the cursor.
     """
     behind = None
     if cursor is not None:
@@ -77,12 +76,12 @@ def _batch(runtime: Runtime, batch_id: str) -> Batch | None:
 
 
 def cursor_at(file: FilePosition, row: int = -1) -> Cursor:
-    """Return the cursor of a row of a file; -1 is the position before the first row."""
+    """Return the cursor for a row of a file, or for the position before the first row, which is -1."""
     return Cursor((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
 
 
 def rows_after(cursor: Cursor | None, file: FilePosition) -> int:
-    """Return the number of a file's last row that is at or before a cursor; -1 if there is none."""
+    """Return the number of the last row of a file that is at or before a cursor, or -1 if there is none."""
     return cursor.row if cursor is not None and (cursor.batch_id, cursor.key) == (file.batch_id, file.key) else -1
 
 
@@ -103,8 +102,9 @@ def _files_behind(
 
 
 def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> list[str]:
-    """Return the recorded dead letter files, the newest batch's first; with `before`, only of batches planned before
-    it.
+    """Return the recorded dead letter files, those of the newest batch first.
+
+    If `before` is set, only files of batches that were planned before this time are returned.
     """
     found = newest_files(runtime, "dead_letter", "dead_letters")
     return [each.path for each in found if before is None or each.planned_at < before]
@@ -113,9 +113,9 @@ def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> li
 def read_dead_letters(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return rows of a dead letter file: those of a row set, or all; with the named columns, or all.
+    """Return the rows of a dead letter file, limited to a row set and to named columns if they are given.
 
-    Raises ReconciliationError, which names the command that repairs the file's batch, if the file cannot be read.
+    If the file is missing or damaged, raises ReconciliationError, which names the command that repairs its batch.
     """
     with naming_the_repair(layout.batch_of_dead_letters(file), "read"):
         return read_table(store, file, columns) if rows is None else read_rows(store, file, rows, columns)
@@ -124,7 +124,7 @@ def read_dead_letters(
 def read_unless_damaged(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None, *, damaged: Damaged | None
 ) -> pa.Table | None:
-    """Read a file like `read_dead_letters`, or add it to `damaged` and return None if it cannot be read.
+    """Read a file like `read_dead_letters`. If that fails, add the file and its error to `damaged`, and return None.
 
     A file that is already in `damaged` is not read again. If `damaged` is None, the error is raised.
     """
@@ -138,9 +138,10 @@ def read_unless_damaged(
 def parts_unless_damaged(
     store: Store, file: str, columns: Sequence[str], *, damaged: Damaged | None
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-    """Yield all rows of a dead letter file as small tables, like `parts_of`, for columns with long values.
+    """Yield all rows of a dead letter file as small tables, like `parts_of`, so that long values fit into memory.
 
-    If the file cannot be read, it is added to `damaged`, and the remaining rows are missing.
+    If the file cannot be read, it is added to `damaged`, and its remaining rows are not yielded. If `damaged` is None,
+    the error is raised.
     """
     if damaged is not None and file in damaged:
         return
@@ -150,7 +151,7 @@ def parts_unless_damaged(
 
 @contextmanager
 def _adding_to(damaged: Damaged | None, file: str) -> Iterator[None]:
-    """Catch the error of an unreadable file and add it to `damaged`; if that is None, let the error through."""
+    """Add a file that cannot be read to `damaged`, with the error. If `damaged` is None, raise the error."""
     try:
         yield
     except (ReconciliationError, NewerFormatError, StoreFileUnreadable) as error:
@@ -160,7 +161,7 @@ def _adding_to(damaged: Damaged | None, file: str) -> Iterator[None]:
 
 
 def read_taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
-    """Return the fingerprints, by `<rule>/<target>`, of a batch's redriven deliveries, counting each delivery once."""
+    """Return the fingerprint of a batch's redriven deliveries for each `<rule>/<target>`, with each delivery once."""
     ids: dict[str, set[bytes]] = {}
     for each in runtime.ledger.redrives.list_taken_by(batch.batch_id):
         table = read_dead_letters(runtime.store, each.file, each.rows, ["delivery_id", "rule", "target"])
@@ -171,7 +172,7 @@ def read_taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
 
 @contextmanager
 def naming_the_repair(batch_id: str, action: str) -> Iterator[None]:
-    """Convert the error of a missing or damaged file to a ReconciliationError that says how to repair the batch."""
+    """Raise ReconciliationError, which says how to repair the batch, if a file is missing or damaged."""
     try:
         yield
     except (StoreFileMissing, StoreFileDamaged) as error:

@@ -1,6 +1,6 @@
 """Reads rule files from a folder or from a bucket.
 
-Only the process that publishes rules for all hosts reads a bucket.
+A bucket is read only by the process that publishes rules for all hosts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def load_rule_files(
 ) -> RuleSet:
     """Return the buses and rules in a folder or under a bucket's prefix, `s3://connection@bucket/prefix`.
 
-    `cache` is passed to `load_rules` for a folder; it is not used for a bucket. Raises RuleFileError with all errors,
-    and the errors of `rule_folder`.
+    For a folder, `cache` is passed to `load_rules`; for a bucket, it is not used. Raises RuleFileError with all errors
+    of the files, and the errors of `rule_folder`.
     """
     with rule_folder(folder, connections) as found:
         return load_rules(found, cache=None if is_bucket_prefix(folder) else cache)
@@ -36,14 +36,14 @@ def load_rule_files(
 def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) -> Iterator[Path]:
     """Yield a local folder with the rule files of `folder`, which may be a bucket's prefix.
 
-    For a prefix, the folder has copies, which are removed after the block; errors raised in the block name the files in
-    the bucket. Hidden files are omitted. Raises UserError if the prefix has no rule file, and StoreError if the bucket
-    cannot be read, so that an unreadable file never removes a rule.
+    For a prefix, the folder has copies, which are removed after the block. A RuleFileError raised in the block names
+    the files in the bucket. Hidden files are omitted. Raises UserError if there is no rule file below the prefix, and
+    StoreError if a file cannot be read, so that such a failure never removes a rule.
     """
     if not is_bucket_prefix(folder):
         yield Path(folder)
         return
-    store = open_store(str(folder), connections)  # it lists no hidden files
+    store = open_store(str(folder), connections)  # a store does not list hidden files
     paths = [path for path in store.list("") if path.endswith(SUFFIXES)]
     if not paths:
         raise UserError(f"There is no rule file below {store.uri}. Put one there whose name ends in .yaml.")

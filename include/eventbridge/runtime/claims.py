@@ -1,8 +1,8 @@
 """Manages claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends.
 
-A claim ends early only if its process, `host:number`, is known to be dead. A process on another host counts as alive. A
-push that was suspended until its claim expired loses the chunk. When it continues, it records its requests in flight,
-unless the batch has been settled.
+A claim is ended early only if its process, `host:number`, is known to be dead. A process on another host counts as
+alive. If a push is suspended until its claim has expired, it loses the chunk. When it continues, it records its
+requests in flight, unless the batch has been settled.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long a claim lasts unless it is renewed, and how many seconds pass between renewals. After a push on another host
-#: dies, the next push waits at most as long as a claim lasts.
+#: How long a claim lasts unless it is renewed, and the time between renewals. If a push on another host dies, the next
+#: push waits at most as long as a claim lasts.
 _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
 
-#: How many seconds apart a process that waits for a claim reads it.
+#: How often a process that waits for the end of a claim reads it.
 _POLL_SECONDS: Final = 0.2
 
-#: For how many seconds beyond its budget a push renews its claim, because it reads the chunk before the budget begins
-#: and waits for responses after the budget ends. A push that hangs for longer loses its chunk.
+#: How long beyond its budget a push renews its claim. It reads the chunk before the budget begins, and waits for
+#: responses after the budget ends. A push that hangs for longer loses its chunk.
 _BEYOND_BUDGET_SECONDS: Final = 120.0
 
 #: The name of the thread that renews the claim of a push.
 CLAIM_THREAD: Final = "claim"
 _Key = tuple[str, int, int]
 _claiming = threading.Lock()
-_own: set[_Key] = set()  # claims of the pushes of this process
+_own: set[_Key] = set()  # the claims of this process's pushes
 
 
 def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
-    """Claim a chunk for a push of this process, once no other push is at work on it.
+    """Claim a chunk for a push of this process, as soon as no other push is working on it.
 
-    Call `keeping` afterwards. Returns None if there is nothing to push, because the batch is not or no longer routed,
-    the chunk is completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
+    Call `keeping` afterwards. Returns None if there is nothing to push, because the batch is not in the state `routed`
+    or the chunk is completed. Also returns None if another push was working on the chunk until `stop` was set or the
+    deadline of the batch had passed.
     """
     others = OtherClaims(runtime, batch.batch_id)
     was_free = False
@@ -60,7 +61,7 @@ def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) 
                 _own.add(_key(chunk))
                 return chunk
         live = [found for found in others.live() if found.chunk_id == chunk_id]
-        if not live and was_free:  # no push had it before or after the refusal, so there is nothing to push
+        if not live and was_free:  # no push had the chunk before or after it was refused, so there is nothing to push
             return None
         was_free = not live
         late = batch.deadline_at is not None and runtime.clock() >= batch.deadline_at
@@ -70,7 +71,7 @@ def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) 
 
 @contextmanager
 def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterator[None]:
-    """Renew a claim while the block runs; call `on_lost` in another thread once another push has the chunk."""
+    """Renew a claim while the block runs. If another push gets the chunk, call `on_lost` in another thread."""
     ended = threading.Event()
     most = time.monotonic() + runtime.settings.push_timeout + _BEYOND_BUDGET_SECONDS
 
@@ -92,13 +93,16 @@ def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iter
         yield
     finally:
         ended.set()
-        thread.join(_RENEW_SECONDS)  # a thread that still waits for the ledger does no harm
+        thread.join(_RENEW_SECONDS)  # a thread that is still waiting for the ledger does no harm
         with _claiming:
             _own.discard(_key(chunk))
 
 
 def begin_settlement(runtime: Runtime, batch_id: str) -> None:
-    """Begin the settlement of a routed batch once no push works on it; return if another process has begun it."""
+    """Begin the settlement of a routed batch, as soon as no push is working on it.
+
+    Returns as soon as the settlement has begun, whichever process began it.
+    """
     others = OtherClaims(runtime, batch_id)
     while not runtime.ledger.settlement.begin(batch_id) and runtime.ledger.batches.get(batch_id).state == "routed":
         if others.live():
@@ -110,10 +114,10 @@ class OtherClaims:
 
     def __init__(self, runtime: Runtime, batch_id: str) -> None:
         self._runtime, self._batch_id = runtime, batch_id
-        self._seen: dict[LiveClaim, float] = {}  # when a claim was first seen unchanged, by this process's clock
+        self._seen: dict[LiveClaim, float] = {}  # since when each claim is unchanged, by this process's clock
 
     def live(self) -> list[LiveClaim]:
-        """Return the claims of pushes that are, or may be, at work."""
+        """Return the claims of pushes that are working on the batch, or may be."""
         found, now = self._runtime.ledger.chunks.live_claims(self._batch_id), time.monotonic()
         known = {(each.chunk_id, each.claim) for each in self._seen}
         self._seen = {each: self._seen.get(each, now) for each in found}
@@ -134,7 +138,7 @@ class OtherClaims:
         if found.worker == this_process():
             with _claiming:
                 return (self._batch_id, found.chunk_id, found.claim) not in _own
-        # if the clock of the ledger stops, a claim that is not renewed runs out by this process's clock
+        # If the ledger's clock stops, a claim that is not renewed still runs out by this process's clock.
         return is_gone(found.worker) or now - self._seen[found] > _CLAIM.total_seconds()
 
 
@@ -150,8 +154,8 @@ def this_process() -> str:
 def is_gone(name: str) -> bool:
     """Return whether `host:number` names a process of this host that no longer exists.
 
-    Returns False if this cannot be known, because the process is on another host or the system gave its number to
-    another process.
+    Returns False if this cannot be known, because the process is on another host, or because the system has given its
+    number to another process.
     """
     host, _, number = name.rpartition(":")
     return host == socket.gethostname() and number.isdecimal() and not _process_exists(int(number))

@@ -1,7 +1,7 @@
-"""Guards against a lost ledger or bus, so that an empty or restored one is never mistaken for a first start.
+"""Detects that a ledger, a store or a bus was lost or replaced, so that an empty one is not mistaken for a first start.
 
-A committed offset is valid only for the log on which it was committed. A log is recognised by its identity or, if its
-bus has none, by the last message taken from it.
+A committed offset is valid only for the log on which it was committed. A log is recognised by its identity or, if it
+has none, by the last message that was taken from it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.store import layout
 
-#: If the ledger planned a batch within this many seconds, it was not restored recently, so manifests need not be
-#: listed.
+#: If the ledger planned a batch within this many seconds, it has not just been restored, so manifests are not listed.
 _TRUSTED_SECONDS = 600.0
 _REMEDY = (
     "Put the right log back in its place, and keep this one: it has the messages published since. Or, to continue "
-    "with this log, give the runner's rules a runner with a new name: it starts at the bus's start_at, or at the "
+    "with this log, give the runner's rules a runner with a new name. It starts at the bus's start_at, or at the "
     "earliest event if start_at is latest."
 )
 
 
 def claim_runner(runtime: Runtime, runner: str) -> None:
-    """Record in the store that this ledger holds a runner's state; raise LedgerLostError if another ledger does.
+    """Record in the store that this ledger has a runner's state.
 
-    It uses a conditional create, so that only one wins if two ledgers start with the same store.
+    Raises LedgerLostError if the store names another ledger, or if the store was lost. If two ledgers start with the
+    same store, only one of them can create the record.
     """
     path = layout.runner(runner)
     content = {"runner": runner, "ledger": runtime.ledger.id, "since": runtime.ledger.now().isoformat()}
-    # Offsets are read before the store, because a process claims the runner in the store before it registers offsets.
-    # In the other order, a process that starts the runner at the same moment would look like a lost store.
+    # The offsets are read before the store, because a process claims the runner in the store before it registers
+    # offsets. In the other order, the store would seem lost if another process started the runner at the same moment.
     offsets = runtime.ledger.offsets.committed(runner)
     try:
         written = runtime.store.get(path)
@@ -68,7 +68,7 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
 
 
 def registered_at(runtime: Runtime, runner: str) -> datetime | None:
-    """Return when the ledger began to hold a runner's state, by the ledger's clock; None if that is not recorded."""
+    """Return when the ledger first had a runner's state, by the ledger's clock, or None if that is not recorded."""
     try:
         return datetime.fromisoformat(json.loads(runtime.store.get(layout.runner(runner)))["since"])
     except (StoreFileMissing, ValueError, KeyError, TypeError):
@@ -78,7 +78,8 @@ def registered_at(runtime: Runtime, runner: str) -> datetime | None:
 def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
     """Raise LedgerLostError if the newest manifest in the store belongs to a batch that the ledger does not have.
 
-    It checks only if the ledger planned nothing in the last 10 minutes, or if `always`, because a listing costs time.
+    Because listing manifests takes time, this is checked only if `always`, or if the ledger has planned no batch in the
+    last 10 minutes.
     """
     latest = runtime.ledger.batches.latest()
     now = runtime.ledger.now()
@@ -92,16 +93,16 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
         runtime.ledger.batches.get(newest)
     except NotFoundError:
         raise LedgerLostError(
-            f"The store {runtime.store.uri} holds the manifest of batch {newest}, which this ledger does not know: "
+            f"The store {runtime.store.uri} has the manifest of batch {newest}, which this ledger does not know: "
             f"the ledger is older than the store. {_remedy(runtime)}"
         ) from None
 
 
 def _name_before(planned_at: datetime) -> str:
-    """Return a name that sorts before the manifests of batches planned at that time, so that only a few are listed.
+    """Return a name that sorts a little before the manifests of batches planned at a time, so that few are listed.
 
-    The name of the newest known batch would not do, because batches planned at the same moment are in no particular
-    order.
+    The name of the newest known batch is unsuitable, because batches that were planned at the same moment are in no
+    particular order.
     """
     since = planned_at - timedelta(seconds=_TRUSTED_SECONDS)
     return layout.manifest(since, new_batch_id(since))
@@ -116,9 +117,9 @@ def _remedy(runtime: Runtime) -> str:
 
 
 def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
-    """Raise OffsetGapError if the bus's log is not, or no longer, the one to which the runner's offsets belong.
+    """Raise OffsetGapError if the runner's offsets do not belong to the log that the bus has now.
 
-    Offsets whose log is not recorded yet are recorded as belonging to this log if they are within it.
+    If an offset has no recorded log yet, this log is recorded for it.
     """
     rows = runtime.ledger.offsets.find(runner)
     for message in offset_gaps(bus, source, rows).values():
@@ -128,34 +129,33 @@ def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource)
 
 
 def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Partition, str]:
-    """Return the error message, with the remedy, for each partition of the bus whose offset does not belong to this
-    log.
+    """Return an error message, with the remedy, for each partition whose offset does not belong to this log.
 
-    A topic that the rule file no longer names is neither consumed nor checked. The same is true of a partition of a
-    broker that the bus does not currently have, because its messages cannot be reached.
+    A topic that the rule file no longer names is neither consumed nor checked. The same is true of a partition whose
+    broker the bus does not have at the moment, because its messages cannot be reached.
     """
     identities, ends = source.identities(), source.ends()
-    asked = [
+    checked = [
         row
         for row in rows
         if row.partition.topic in bus.source.topics and not (row.partition.broker and row.partition not in ends)
     ]
     found = {}
-    for row in asked:
+    for row in checked:
         identity, end = identities.get(row.partition.topic, ""), ends.get(row.partition, 0)
         if not _is_valid_on(row, identity, end):
             found[row.partition] = _error_message(row, source, identity, end)
-    nameless = [row for row in asked if row.partition not in found and row.partition.topic not in identities]
+    nameless = [row for row in checked if row.partition not in found and row.partition.topic not in identities]
     return found | {
         row.partition: _message_by_last_message(row, source) for row in _rows_of_other_logs(source, nameless)
     }
 
 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
-    """Return where a rule that comes from another runner continues: at that runner's offset, if it belongs to this log.
+    """Return the offset at which a rule continues that was moved from another runner.
 
-    If not, the rule has not been matched against any event of this log, so `start_at` decides, except that `latest`
-    means the earliest event so that none is skipped.
+    It is the other runner's offset, if that belongs to this log. Otherwise, the rule has not been matched against any
+    event of this log, so `start_at` decides. `latest` then means the earliest event, so that none is skipped.
     """
     identity = source.identities().get(row.partition.topic, "")
     if _is_valid_on(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
@@ -166,7 +166,7 @@ def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
 
 
 def start_offset(bus: Bus, source: LogSource, partition: Partition) -> int:
-    """Return the offset at which a new runner begins in a partition, given the `start_at` of its bus."""
+    """Return the offset at which a new runner begins in a partition, according to the `start_at` of its bus."""
     match bus.source.start_at:
         case "earliest":
             return source.earliest(partition)
@@ -182,9 +182,10 @@ def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
 
 
 def _rows_of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
-    """Return the rows of topics whose log, on a broker, has another message at the offset of the last message taken.
+    """Return the rows whose topic has another message at the offset of the last message that was taken.
 
-    One such partition decides for all partitions of its topic on its broker, because these are created together.
+    The first partition for which this is known decides for all partitions of its topic on its broker, because these are
+    created together.
     """
     known: dict[tuple[str, str], bool | None] = {}
     found = []
@@ -198,10 +199,12 @@ def _rows_of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> li
 
 
 def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
-    """Return whether a log still has the last message that was taken; None if the log dropped it or it is not
-    recorded."""
+    """Return whether a log still has the last message that was taken from it.
+
+    Returns None if this is unknown, because the log has dropped that message, or because the message is not recorded.
+    """
     last = last_message_of(row.message_id or row.bus_identity)
-    if last is None or isinstance(source, InboxLog):  # the ledger records an inbox's messages
+    if last is None or isinstance(source, InboxLog):  # an inbox belongs to the ledger
         return None
     blocks = list(source.read(row.partition, last.offset, last.offset + 1))
     return blocks[0]["published_at"].cast(pa.int64())[0].as_py() == last.time if blocks else None

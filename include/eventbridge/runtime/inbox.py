@@ -1,8 +1,8 @@
 """Keeps the messages that queues hand out in an inbox, a log that every stage reads by offset.
 
 The files are in the store, and their records are in the ledger. A message is acknowledged once its file is durable and
-recorded. If the process dies before that, the queue still has the message. If the process dies before the
-acknowledgement, the queue hands the message out again, and the inbox recognises it by its id.
+recorded. If the process dies before that, the queue still has the message. If it dies between the record and the
+acknowledgement, the queue hands out the message again, and the inbox recognises it by its id.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from eventbridge.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of messages and bytes in one file. They bound the memory used, and the number of messages that
-#: come again after a crash.
+#: The maximum number of messages and bytes in one file. They limit the memory used, and the number of messages that are
+#: handed out again after a crash.
 _FILE_EVENTS: Final = 10_000
 _FILE_BYTES: Final = 16 << 20
 _ROW_GROUP_ROWS: Final = 2_000
@@ -44,24 +44,24 @@ _BLOCK_ROWS: Final = 2_000
 #: An offset greater than all others.
 _NO_END: Final = (1 << 63) - 1
 
-#: The maximum number of seconds for which one `take_in` takes messages over; the next batch continues.
+#: The maximum duration of one `take_in`. The `take_in` of the next batch continues.
 _TAKING_SECONDS: Final = 15.0
 
-#: While the inbox is followed, how many seconds pass before messages are taken over again, into one file each time, and
-#: the number of unread messages at which this stops.
+#: The interval at which messages are taken over, into one file each time, while the inbox is followed.
 _FOLLOWING_SECONDS: Final = 1.0
+#: The number of unread messages at which this is suspended.
 _AHEAD_EVENTS: Final = 20_000
 
 
 class Inbox:
-    """A log source with one partition (0) for each topic, whose offsets are in the order in which messages arrived.
+    """A log source with one partition (0) for each topic, in which messages are in the order of their arrival.
 
-    `take_in` fills it. The end of a partition in `ends` includes an estimate of the messages still in the queue. When
-    offsets are looked up by time, the time of a message is when its file was recorded.
+    `take_in` fills it. The end of a partition in `ends` includes an estimate of the number of messages that are still
+    in the queue. When an offset is looked up by time, the time of a message is when its file was recorded.
     """
 
     kind: Literal["log"] = "log"
-    #: For how many seconds a caller that polls several times a second may reuse the result of `ends`.
+    #: How many seconds a caller that polls several times a second may reuse the result of `ends`.
     ends_hold_seconds = 1.0
 
     def __init__(self, bus: str, sources: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
@@ -89,7 +89,7 @@ class Inbox:
         return [Partition(topic, "", 0) for topic in sorted(self._sources)]
 
     def earliest(self, partition: Partition) -> int:
-        """Return the first offset that the inbox holds (the end offset if it is empty)."""
+        """Return the first offset that the inbox has, or the end offset if the inbox is empty."""
         return self._ledger.inbox.ends(self._bus, self._topic(partition))[0]
 
     def end(self, partition: Partition) -> int:
@@ -97,10 +97,10 @@ class Inbox:
         return self._ledger.inbox.ends(self._bus, self._topic(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end of each partition, plus an estimate of how many messages still wait in its queue.
+        """Return the end of each partition, plus an estimate of how many messages are still waiting in its queue.
 
-        While the inbox is followed, only messages that were taken over count; if taking them over failed, the error is
-        raised once.
+        While the inbox is followed, only messages that have been taken over count. If taking them over has failed,
+        this raises the error once.
         """
         if self._taking is not None:
             error, self._failed = self._failed, None
@@ -112,7 +112,7 @@ class Inbox:
         }
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
-        """Return the offset of the first message recorded at or after the aware time `at` (the end if none is)."""
+        """Return the offset of the first message recorded at or after the aware time `at`, or the end if none was."""
         found = self._ledger.inbox.offset_at(self._bus, self._topic(partition), at)
         return self.end(partition) if found is None else found
 
@@ -123,7 +123,7 @@ class Inbox:
         """
         if end > (last := self.end(partition)):
             raise OffsetGapError(
-                f"The inbox of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and "
+                f"The inbox of the bus {self._bus!r} has {partition.topic} up to offset {last}, but "
                 f"{start} to {end} were requested: the ledger has lost records. Restore the ledger of this store"
             )
         self._read_to[partition] = max(end, self._read_to.get(partition, end))
@@ -137,9 +137,10 @@ class Inbox:
         """Do nothing, because messages in the inbox are already acknowledged."""
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
-        """Remove files stored before the aware time `before`; return how many messages they held.
+        """Remove the files that were stored before the aware time `before`, and return how many messages they had.
 
-        In a partition in `keep`, no message at or after that offset is removed. The newest file of a topic stays.
+        If a partition is in `keep`, no message at or after the offset there is removed. The newest file of a topic is
+        never removed.
         """
         removed = 0
         for partition in self.partitions():
@@ -152,9 +153,9 @@ class Inbox:
         return removed
 
     def lost_files(self, before: datetime) -> list[str]:
-        """Return the orphaned files, to which no record refers, of days before the aware time `before`.
+        """Return the files of days before the aware time `before` that no record in the ledger names.
 
-        Their writer died before they were recorded, so their messages were not acknowledged and came again.
+        Their writer died before it recorded them, so their messages were not acknowledged, and were handed out again.
         """
         found: list[str] = []
         for topic in sorted(self._sources):
@@ -165,9 +166,9 @@ class Inbox:
         return found
 
     def take_in(self, limit: int) -> int:
-        """Take over up to `limit` messages from the queues, in equal shares, and return how many were new.
+        """Take over up to `limit` messages from the queues, in equal shares, and return how many of them were new.
 
-        Raises BusError if a queue does not respond; recorded messages are kept.
+        Raises BusError if a queue does not respond. Messages that were recorded before stay in the inbox.
         """
         began, taken = time.monotonic(), 0
         share = -(-limit // len(self._sources))
@@ -175,16 +176,18 @@ class Inbox:
             left = min(share, limit - taken)
             known = self._known_ids(topic, source) if left > 0 else _KnownMessages(0)
             while left > 0 and time.monotonic() - began < _TAKING_SECONDS:
-                fresh, any_came = self._take_in(topic, source, min(left, _FILE_EVENTS), known)
-                if not any_came:
+                fresh, has_received = self._take_in(topic, source, min(left, _FILE_EVENTS), known)
+                if not has_received:
                     break
                 left -= fresh
                 taken += fresh
         return taken
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Take over messages in a thread as they arrive, until the inbox is closed; the caller reads from
-        `positions`."""
+        """Take over messages in a thread, as they arrive, until the inbox is closed.
+
+        The caller reads from `positions` on.
+        """
         self._read_to = dict(positions)
         self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:
@@ -214,7 +217,7 @@ class Inbox:
                 stack.enter_context(closing(source))
 
     def _take_in(self, topic: str, source: QueueSource, at_most: int, known: _KnownMessages) -> tuple[int, bool]:
-        """Take over one file of messages; return how many were new, and whether any came at all."""
+        """Take over one file of messages. Return how many were new, and whether the queue had any."""
         table = _receive_file(source, at_most)
         if not table.num_rows:
             return 0, False
@@ -222,9 +225,7 @@ class Inbox:
             file = self._record_file(topic, table, known)
             fresh = 0 if file is None else file.end - file.start
             if again := table.num_rows - fresh:
-                log.info(
-                    "%s: messages that came again and are in the inbox already: %d of %s", source.uri, again, topic
-                )
+                log.info("%s handed out messages of %s that are already in the inbox: %d", source.uri, topic, again)
                 self._ledger.inbox.count_repeats(self._bus, topic, again)
         source.acknowledge(received.receipts)
         if file is not None:
@@ -232,10 +233,10 @@ class Inbox:
         return fresh, True
 
     def _record_file(self, topic: str, table: pa.Table, known: _KnownMessages) -> InboxFile | None:
-        """Write and record the unknown messages, and add them to `known`; return their file, or None if all are known.
+        """Write and record the messages that are not in `known`, and add their ids. Return their file, None if none.
 
-        Another process may have recorded the same messages in the meantime, if this process was suspended for longer
-        than they were invisible.
+        If this process was suspended for longer than the messages were invisible, another process may have recorded
+        them.
         """
         while (fresh := _unknown_messages(table, known.ids)).num_rows:
             path = layout.inbox(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
@@ -251,10 +252,10 @@ class Inbox:
         return None
 
     def _known_ids(self, topic: str, source: QueueSource) -> _KnownMessages:
-        """Return the ids of messages in the inbox that the queue may hand out again.
+        """Return the ids of the messages in the inbox that the queue may hand out again.
 
         They are in files that are not known to be acknowledged, and in recent files, because an acknowledgement may
-        have come too late or been lost with a queue's process.
+        have come too late or may have been lost with a process of the queue.
         """
         known = _KnownMessages(self._ledger.inbox.ends(self._bus, topic)[1])
         since = self._ledger.now() - timedelta(seconds=2 * source.visibility_timeout)
@@ -283,15 +284,17 @@ class Inbox:
 
 @dataclass
 class _KnownMessages:
-    """Ids of messages in the inbox that may come again, from the files up to the offset `until`."""
+    """The ids of messages in the inbox that may be handed out again, from the files up to the offset `until`."""
 
     until: int
     ids: set[str] = field(default_factory=set)
 
 
 def _receive_file(source: QueueSource, at_most: int) -> pa.Table:
-    """Return messages for one file, as many as the queue has ready, receiving for at most a quarter of its visibility
-    timeout."""
+    """Return messages for one file: those that the queue has ready, received within a quarter of its timeout.
+
+    The timeout is the visibility timeout of the messages.
+    """
     began, size = time.monotonic(), 0
     blocks: list[pa.RecordBatch] = []
     left = at_most
@@ -320,7 +323,7 @@ class _ReceivedMessages:
     """Extends the visibility timeout of messages while the block runs, so that no other consumer gets them."""
 
     def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:
-        self.receipts = list(receipts)  # those that are still valid; read them after the block
+        self.receipts = list(receipts)  # the receipts that are still valid, to be read after the block
         self._source = source
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._extend, daemon=True)
@@ -337,5 +340,5 @@ class _ReceivedMessages:
         while not self._done.wait(self._source.visibility_timeout / 3):
             try:
                 self.receipts = self._source.extend(self.receipts)
-            except BusError as error:  # a message that comes again is recognised by its id
-                log.warning("received messages may come again: %s", error)
+            except BusError as error:  # a message that is handed out again is recognised by its id
+                log.warning("the queue may hand out received messages again: %s", error)

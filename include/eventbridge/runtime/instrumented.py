@@ -1,4 +1,4 @@
-"""Reports the end of stages to a runtime's telemetry. Without telemetry, a stage runs unchanged."""
+"""Reports the ends of stages to a runtime's telemetry. Without telemetry, stages run unchanged."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def instrumented(
 ) -> Callable[[Callable[Concatenate[Runtime, Rest], Result]], Callable[Concatenate[Runtime, Rest], Result]]:
     """Return a decorator that reports the end of a stage to the runtime's telemetry.
 
-    `of` says what the first argument after the runtime names: a batch, a runner or neither. For a stage that plans a
-    batch, the batch is in its result, which is an id or an object with `batch_id`.
+    `of` is what the first argument after the runtime names: a batch, a runner, or neither. If it does not name a batch,
+    the batch is taken from the result of the stage, if that is an id or an object with `batch_id`.
     """
 
     def decorate(
@@ -52,7 +52,7 @@ def instrumented(
 
 
 def report_ended(take: Callable[[Ended], None], ended: Ended) -> None:
-    """Report an event to the telemetry. An error of the telemetry is logged and otherwise ignored."""
+    """Pass `ended` to a method of the telemetry. An error of the telemetry is logged and otherwise ignored."""
     try:
         take(ended)
     except Exception:

@@ -1,8 +1,8 @@
 """Publishes operational events to the bus `eventbridge`, at the end of every stage that may have queued some.
 
-An event is queued in the ledger in the same transaction as the change that it reports, and removed once it is on the
-bus. If the process dies in between, the next stage of any batch publishes the event. If it dies after publishing, the
-event is published again with the same id.
+An event is queued in the ledger in the same transaction as the change that it reports, and is removed once it is on the
+bus. If the process dies in between, the next stage of any batch publishes the event, for the second time if the process
+had already published it. Both copies have the same id.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _AT_ONCE = 500
 
 
 def publish_operational_events(runtime: Runtime) -> int:
-    """Publish the queued events and return how many were published.
+    """Publish the queued events, and return how many were published.
 
-    If the bus refuses them, log an alarm and return.
+    If the bus does not accept them, log an alarm and leave them in the queue.
     """
     published = 0
     operations = None
@@ -42,24 +42,24 @@ def publish_operational_events(runtime: Runtime) -> int:
             with closing(runtime.open_publisher(operations)) as bus:
                 bus.publish([(event.body(), event.subject) for event in events])
         except (BusError, UserError) as error:
-            log.error("ALARM operational events wait in the ledger, %d or more: %s", len(events), error)
+            log.error("ALARM at least %d operational events are waiting in the ledger: %s", len(events), error)
             return published
         runtime.ledger.operational_events.drop([event.event_id for event in events])
         published += len(events)
-    if operations is not None:  # because only publishing makes the bus grow
+    if operations is not None:  # only publishing makes the bus grow
         _trim(runtime, operations)
     return published
 
 
 def _trim(runtime: Runtime, operations: Bus) -> None:
-    """Trim events that are past the bus's retention and that every runner whose current rules name the bus has taken.
+    """Remove the events that are past the bus's retention and that all runners with rules on the bus have taken.
 
-    If this is unknown, or the bus does not respond, nothing is trimmed now.
+    If this is unknown, or if the bus does not respond, nothing is removed now.
     """
     before = runtime.clock() - timedelta(seconds=operations.retention_seconds)
     try:
         with closing(runtime.open_source(operations)) as bus:
-            if not isinstance(bus, TrimmableLog):  # it trims itself
+            if not isinstance(bus, TrimmableLog):  # a broker removes old events itself
                 return
             if all(bus.offset_at(partition, before) == bus.earliest(partition) for partition in bus.partitions()):
                 return
@@ -69,9 +69,10 @@ def _trim(runtime: Runtime, operations: Bus) -> None:
 
 
 def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
-    """Return the lowest committed offset, by partition, of the runners that have or hand over a rule on the bus.
+    """Return, for each partition, the lowest committed offset of the runners that still need events of the bus.
 
-    A moved rule continues at its old runner's offset, or where that runner stopped. A runner without rules is ignored.
+    They are the runners that have a rule on the bus, and those from which a rule is being moved, because the rule
+    continues at the offset of its old runner or where that runner stopped. Other runners are ignored.
     """
     known = runtime.ledger.assignments.deliverers()
     rules = {rule.name: rule for rule in runtime.rule_set().rules.values() if rule.bus == OPERATIONS_BUS.name}
@@ -90,7 +91,7 @@ def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partitio
     return kept
 
 
-#: What one event is about: bus, rule, target, reason.
+#: The subject of one event: bus, rule, target and reason.
 _Kind = tuple[str, str | None, str | None, str]
 
 
@@ -106,7 +107,7 @@ class DeadLetterNews:
         self._responded_at: dict[_Kind, datetime] = {}
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Count dead letter records."""
+        """Add dead letter records."""
         for record in records:
             if record["bus"] == OPERATIONS_BUS.name:
                 continue
@@ -120,10 +121,10 @@ class DeadLetterNews:
             self._responded_at[kind] = max([*responded, self._responded_at.get(kind, self._batch.planned_at)])
 
     def events(self) -> list[OperationalEvent]:
-        """Return an event for each bus, rule, target and reason. The events are always the same for the same batch.
+        """Return an event for each bus, rule, target and reason. The same batch always results in the same events.
 
-        The time of an event is when the last response to its dead letters came or, if there was no attempt, when the
-        batch was planned.
+        The time of an event is that of the last response to its dead letters or, if there was no attempt, the time when
+        the batch was planned.
         """
         return [
             dead_letters_event(self._batch.batch_id, *kind, names, self._responded_at[kind])

@@ -1,5 +1,4 @@
-"""Limits how long buffer and route may work before they stop and leave the rest to the next try (the prepare
-budget)."""
+"""Limits the time that one attempt at `buffer` or `route` may take (the prepare budget). The next attempt continues."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from eventbridge.runtime.runtime import Runtime
 class PrepareBudget:
     """Decides when a stage must stop.
 
-    It never stops before it has recorded something, so that every try makes progress.
+    A stage never has to stop before it has recorded something, so that every attempt makes progress.
     """
 
     def __init__(self, runtime: Runtime, stage: str, batch_id: str) -> None:
@@ -24,13 +23,13 @@ class PrepareBudget:
         self._recorded = 0
 
     def progressed(self) -> None:
-        """Count a recorded part."""
+        """Note that the stage has recorded a part."""
         self._recorded += 1
 
     def check(self) -> None:
         """Raise InfrastructureError if the budget is spent and something was recorded.
 
-        Call it only if there is more to do.
+        Call it only if there is more work.
         """
         if self._recorded and self._clock() >= self._until:
             raise InfrastructureError(

@@ -16,15 +16,15 @@ from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
 
-#: How long a full measurement of the store is valid; batches and retention adjust it in between.
+#: How long a full measurement of the store is valid. In between, batches and retention adjust the result.
 COUNT_VALIDITY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class OwnerStatus:
-    """An owner's current values and quotas; a quota of None means that there is none.
+    """An owner's current values and quotas. A quota is None if the owner has none.
 
-    `published_per_second` is the limit of all API servers together.
+    `published_per_second` is the limit for all API servers together.
     """
 
     owner: str
@@ -36,12 +36,12 @@ class OwnerStatus:
 
     @property
     def full(self) -> bool:
-        """Whether ingestion from the owner's buses is stopped, because they have used up its quota in the store."""
+        """Whether the owner's buses have used up its quota in the store, so that ingestion from them is stopped."""
         return self.stored_bytes is not None and self.stored >= self.stored_bytes
 
 
 def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
-    """Return the status of the owners that have quotas in the current rules, sorted by name."""
+    """Return the status of each owner that has quotas in `rules`, sorted by name."""
     if not rules.quotas:
         return []
     pending = _pending(runtime, rules)
@@ -59,9 +59,9 @@ def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
 
 
 def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the owners that have reached their maximum of pending deliveries, so that new matches are deferred.
+    """Return the owners that have reached their maximum of pending deliveries, so that their new matches are deferred.
 
-    `rules` are a batch's rules, whose quotas apply; pending deliveries are counted for all current rules.
+    `rules` are the rules of a batch, whose quotas apply. The pending deliveries of all current rules are counted.
     """
     quotas = {name: quota.pending_max for name, quota in rules.quotas.items() if quota.pending_max is not None}
     if not quotas:
@@ -71,16 +71,15 @@ def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def _stored_bytes_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
-    """Return how many bytes the measured batches of an owner's buses have in the store."""
+    """Return how many bytes in the store belong to measured batches of an owner's buses."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
-    sizes = runtime.ledger.store_sizes.total().sizes  # if a retry or redrive batch has no bus, its runner's bus counts
+    sizes = runtime.ledger.store_sizes.total().sizes  # for a batch without a bus, its runner's bus counts
     return max(0, sum(each.size for each in sizes if (each.bus or runners.get(each.runner)) in own))
 
 
 def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
-    """Return why no events are taken from a bus, because its owner's quota in the store is used up; "" if they are
-    taken."""
+    """Return why no events are taken from a bus whose owner has used up its quota in the store, or ""."""
     quota = rules.quotas.get(bus.owner or "", Owner())
     if bus.owner is None or quota.stored_bytes is None:
         return ""
@@ -99,7 +98,7 @@ def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
 
 
 def count_batch(runtime: Runtime, batch: Batch) -> None:
-    """Measure the files of a batch that is about to be committed, which takes five short listings.
+    """Measure the files of a batch that is about to be committed. This takes five short listings.
 
     Files of abandoned attempts are included. If neither the store nor an owner has a quota, nothing is measured.
     """
@@ -114,10 +113,10 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
-    """Return whether to measure the entire store.
+    """Return whether the entire store must be measured.
 
-    A store with a quota is measured if it was never measured, if the last measurement is a day old, or if the quota has
-    stopped ingestion.
+    This is the case if the store has a quota, and if it was never measured, if the last measurement is a day old, or if
+    the quota has stopped ingestion.
     """
     if runtime.settings.store_max_size is None:
         return False
@@ -127,20 +126,22 @@ def is_count_due(runtime: Runtime, now: datetime) -> bool:
 
 
 def count_store(runtime: Runtime) -> int:
-    """Measure all files of the store, and record the bytes that batches do not account for; return the total bytes.
+    """Measure all files of the store, record how many bytes do not belong to measured batches, and return the total.
 
-    Files written meanwhile may be counted twice until the next measurement, but are never missed.
+    Files that are written during the measurement may be counted twice until the next one, but are never missed.
     """
     counted = sum(each.size for each in runtime.ledger.store_sizes.total().sizes if each.area != "other")
     measured = runtime.store.size("")
     runtime.ledger.store_sizes.record_measured(measured - counted, runtime.ledger.now())
-    log.info("the store %s holds %s bytes", runtime.store.uri, f"{measured:,}")
+    log.info("the store %s has %s bytes", runtime.store.uri, f"{measured:,}")
     return measured
 
 
 def store_quota(runtime: Runtime) -> StoreQuota | None:
-    """Return the quota of the store and the bytes counted so far, without measuring anything; None if it has no
-    quota."""
+    """Return the quota of the store and the bytes counted so far, or None if the store has no quota.
+
+    Nothing is measured.
+    """
     quota, resume = runtime.settings.store_max_size, runtime.settings.store_resume_size
     if quota is None or resume is None:
         return None
@@ -149,9 +150,9 @@ def store_quota(runtime: Runtime) -> StoreQuota | None:
 
 
 def room_in_quota(runtime: Runtime) -> FreeSpace | None:
-    """Return the free part of the store's quota; None if it has none.
+    """Return the free part of the store's quota, or None if the store has no quota.
 
-    A store that was never measured is measured now.
+    If the store was never measured, it is measured now.
     """
     found = store_quota(runtime)
     if found is not None and found.counted_at is None:

@@ -1,6 +1,6 @@
-"""Bundles everything a stage works with in one frozen value: settings, ledger, store, connections, clock, telemetry.
+"""Bundles everything that a stage uses in one frozen value: settings, ledger, store, connections, clock and telemetry.
 
-`runtime.open` creates it, and passes in the functions that read rule files and open sources and targets.
+`runtime.open` creates the value, and passes in the functions that read rule files and open sources and targets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Openers:
-    """The functions that read a runtime's rule files, and open a source, a publisher or a target."""
+    """The functions that read the rule files of a runtime, and open its sources, publishers and targets."""
 
     rule_files: Callable[[Runtime], RuleSet]
     source: Callable[[Runtime, Bus], LogSource]
@@ -44,9 +44,9 @@ class Openers:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The objects that every stage uses. There is one per process; the caller that opened it closes it.
+    """The objects that every stage uses. The caller that opened the runtime closes it.
 
-    `rule_set` returns the rules and buses of `owners`, or of all owners if that is None.
+    `rule_set` returns the rules and buses of `owners`, or of all owners if `owners` is None.
     """
 
     settings: Settings
@@ -64,7 +64,7 @@ class Runtime:
         return replace(self, ledger=ledger)
 
     def restrict_to_owners(self, owners: Collection[str] | None) -> Runtime:
-        """Return a copy for a user who is limited to `owners`, or is not limited if that is None."""
+        """Return a copy for a user who is limited to `owners`, or who is not limited if `owners` is None."""
         return replace(self, owners=None if owners is None else frozenset(owners))
 
     def close(self) -> None:
@@ -73,11 +73,12 @@ class Runtime:
         self.telemetry.close()
 
     def rule_set(self) -> RuleSet:
-        """Return the current rules or, if the files have errors, the last valid ones; see `without_disabled`.
+        """Return the current rules or, if the rule files have errors, the rules that are in force.
 
-        If EVENTBRIDGE_RULES_FROM is `published`, it returns the published rules, whatever files this host has, and
-        raises NotFoundError if there are none. Otherwise, it raises RuleFileError with every error if no files were
-        ever valid. A user who is limited to owners gets only the rules and buses of these owners.
+        Rules that operators have disabled are disabled. A user who is limited to owners gets only the rules and buses
+        of these owners. If EVENTBRIDGE_RULES_FROM is `published`, the published rules are returned, whatever files this
+        host has. Raises NotFoundError if no rules are published, and RuleFileError with every error in the rule files
+        if they have errors and no rules are in force.
         """
         found = self._rules_of_all_owners()
         return found if self.owners is None else found.owned_by(self.owners)
@@ -94,19 +95,18 @@ class Runtime:
             return self.without_disabled(frozen_rules(self.store, known.rule_set))
 
     def operations_bus(self) -> Bus:
-        """Return the bus `eventbridge` from the rules in force or, if they have none, the embedded bus of that name.
+        """Return the bus `eventbridge` of the rules in force or, if they have none, the embedded bus with this name.
 
-        It does not read the current files, because every stage may publish operational events, and reading takes longer
-        as rules are added.
+        It does not read the rule files, because every stage may publish operational events, and reading many rules
+        takes long.
         """
         try:
             return self._last_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
-        except (RuleFileError, NotFoundError):  # no rule files were ever valid
+        except (RuleFileError, NotFoundError):  # no rules are in force
             return OPERATIONS_BUS
 
     def _last_rules(self) -> RuleSet:
-        """Return the rules in force as they were frozen, or the current rules if none are in force or they cannot be
-        read."""
+        """Return the frozen rules in force. If there are none, or they cannot be read, return the current rules."""
         known = self.ledger.rules.get_in_force()
         if known is not None:
             with suppress(StoreError):
@@ -127,18 +127,18 @@ class Runtime:
             ) from error
 
     def rule_files(self) -> RuleSet:
-        """Return the rules in the current files; raises RuleFileError with every error in them."""
+        """Return the rules in the rule files. Raises RuleFileError with every error in them."""
         return self.openers.rule_files(self)
 
     def without_disabled(self, rules: RuleSet) -> RuleSet:
-        """Return rules as batches use them, in which the rules that operators have disabled are disabled."""
+        """Return the rules as batches use them: those that operators have disabled are disabled."""
         return rules.disabling(self.ledger.overrides.get_effective().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
-        """Return the rule set to which a batch is pinned.
+        """Return the rule set with which a batch was planned.
 
-        If its frozen file is lost or damaged, it is written again if the current rules are the same. Raises StoreError
-        otherwise.
+        If its frozen file is lost or damaged, and the current rules are the same, the file is written again. If they
+        differ, raises StoreError.
         """
         try:
             return frozen_rules(self.store, batch.rule_set)
@@ -152,10 +152,10 @@ class Runtime:
 
     def _freeze_again(self, batch: Batch) -> bool:
         try:
-            today = self._rules_of_all_owners()
+            current = self._rules_of_all_owners()
         except RuleFileError:
             return False
-        for rules in (today.for_runner(batch.runner), today):
+        for rules in (current.for_runner(batch.runner), current):
             if rules.hash == batch.rule_set:
                 log.warning("the rule set of batch %s was lost or damaged, and is written again", batch.batch_id)
                 freeze_rules(self.store, rules, over=True)
@@ -168,15 +168,15 @@ class Runtime:
         return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_size)
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open a bus to read from; the caller closes it. A bus that consists of queues is read through its inbox."""
+        """Open a bus to read from, which the caller closes. A bus whose source is a queue is read through its inbox."""
         return self.openers.source(self, bus)
 
     def open_publisher(self, bus: Bus) -> Publisher:
-        """Open a bus to publish to; the caller closes it. Raises UserError if it can only be read."""
+        """Open a bus to publish to, which the caller closes. Raises UserError if the bus can only be read."""
         return self.openers.publisher(self, bus)
 
     def open_target(
         self, rule: str, target: TargetRule, connections: Callable[[str], Connection] | None = None
     ) -> Target:
-        """Open a target of a rule for one push task; the caller closes it. `connections` defaults to the runtime's."""
+        """Open a target of a rule, which the caller closes. By default, `connections` are those of the runtime."""
         return self.openers.target(self, rule, target, connections or self.connections)

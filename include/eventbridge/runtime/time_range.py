@@ -1,4 +1,4 @@
-"""Reads the time ranges that users give for a part of the archive, and rejects ranges past the retention."""
+"""Reads the time ranges that users give for a part of the archive, and refuses ranges whose data has been removed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from eventbridge.runtime.runtime import Runtime
 
 
 def time_range(now: datetime, since: str | None, until: str | None) -> tuple[datetime, datetime]:
-    """Return the start (included) and end (excluded), in UTC, of a range that a user gave; an empty `until` means now.
+    """Return the start (included) and the end (excluded) of a time range that a user gave, both in UTC.
 
-    Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. Raises UserError with a remedy.
+    Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. An empty `until` means now. Raises
+    UserError, with a remedy, if the range is invalid.
     """
     first, last = read_time("from", since, now), read_time("to", until, now) or now
     if first is None:
@@ -25,9 +26,9 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
 
 
 def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time given as ISO 8601 or as an age such as 2h; None if `text` is empty.
+    """Return the time that `text` gives in ISO 8601 or as an age such as 2h, or None if `text` is empty.
 
-    Raises UserError for anything else.
+    Raises UserError for any other text.
     """
     if not text or not text.strip():
         return None
@@ -46,10 +47,9 @@ def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
 
 
 def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, *, outcomes: bool = False) -> None:
-    """Raise UserError if batches of a bus and time range no longer have their archive or, with `outcomes`, their
-    outcomes.
+    """Raise UserError if the archive of a bus in a time range has been removed or, with `outcomes`, the outcomes.
 
-    `since` is included, `until` is not.
+    `since` is included in the range, and `until` is not.
     """
     gone = runtime.ledger.archive.pruned_at(bus, since, until, "archive")
     if gone is not None:

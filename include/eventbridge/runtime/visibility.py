@@ -15,7 +15,7 @@ from eventbridge.runtime.runtime import Runtime
 class Visibility:
     """The names of the rules and buses that a user may see.
 
-    None means all, even those that no rule file defines any more.
+    None means all, including those that no rule file defines any more.
     """
 
     rules: Collection[str] | None = None
@@ -26,7 +26,7 @@ class Visibility:
         return self.rules is None or name in self.rules
 
     def all_rules(self, names: Iterable[str | None]) -> bool:
-        """Return whether all named rules are visible or, if none are named, whether every rule is."""
+        """Return whether all named rules are visible. If none are named, return whether every rule is."""
         given = list(names)
         return self.rules is None or (bool(given) and all(map(self.rule, given)))
 
@@ -35,12 +35,12 @@ class Visibility:
         return self.buses is None or name in self.buses
 
     def dead_letter(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a dead letter is visible, which depends on its rule or, if it has none, on its bus."""
+        """Return whether a dead letter is visible. This depends on its rule or, if it has none, on its bus."""
         return self.rule(record["rule"]) if record["rule"] else self.bus(record["bus"])
 
 
 def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
-    """Raise UserError unless rules are named and all of them are visible."""
+    """Raise UserError unless all named rules are visible. A user who may not see all rules must name some."""
     if not visibility_of(runtime).all_rules(rules):
         raise UserError("Name the rules, and only rules that you own")
 
@@ -48,7 +48,8 @@ def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
 def visibility_of(runtime: Runtime) -> Visibility:
     """Return the visibility of a runtime's user.
 
-    Operational events are about all owners' rules, so they are visible only to the owner of the bus `eventbridge`.
+    Operational events concern the rules of all owners. A user who is limited to owners sees them only if one of these
+    owns the bus `eventbridge`.
     """
     if runtime.owners is None:
         return Visibility()
