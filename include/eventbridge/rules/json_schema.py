@@ -178,6 +178,7 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
     "a signature": {
         "headers": (_one_of(SIGNATURE_HEADERS), "standard: webhook-id, -timestamp, -signature. svix: svix-id, ..."),
     },
+    "a handshake": {"origin": (_TEXT, "The host name by which the target knows this installation.")},
     "a timeout": {
         "total": (_DURATION, "The timeout of one attempt."),
         "connect": (_DURATION, "The part of it for connecting."),
@@ -218,6 +219,7 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "headers": (_mapping_of(_TEXT), "Headers of every request, by name. Never secrets."),
     "signature": (_ref("a signature"), "The names of the headers with id, time and signature."),
     "compression": (_one_of(COMPRESSIONS), "gzip: bodies are sent compressed."),
+    "handshake": (_ref("a handshake"), "Ask the target first whether it agrees to get requests."),
     "retry_on": (_list_of(_STATUS), "Statuses to retry, such as 404, 5xx or 500-599."),
     "dead_letter_on": (_list_of(_STATUS), "Statuses that make a dead letter at once."),
     "partitions": (_whole(1, 256), "Partitions of each new topic."),
@@ -239,6 +241,7 @@ _REQUIRED: Final = {
     "a test": ["event"],
     "a webhook": ["signature", "connection"],
     "a delivery window": ["time_zone"],
+    "a handshake": ["origin"],
 }
 
 

@@ -55,6 +55,7 @@ FIELDS: Final = {
     "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
     "a batch": ("count", "bytes"),
     "a signature": ("headers",),
+    "a handshake": ("origin",),
     "a transform": ("form", "value", "template", "steps", "missing", "content_type"),
     "a retry policy": (
         "policy",
@@ -86,7 +87,7 @@ POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
 #: The fields of a target's type that a dead letter queue does not have, because dead letters are sent as they are,
 #: one per request.
-NOT_FOR_QUEUES: Final = ("content_mode", "batch")
+NOT_FOR_QUEUES: Final = ("content_mode", "batch", "handshake")
 #: The fields of a target that a shadow does not have, because each of its deliveries is tried once, immediately,
 #: and its failures have no consequences.
 NOT_FOR_SHADOWS: Final = (

@@ -77,6 +77,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "weights",
         "headers",
         "signature",
+        "handshake",
     )
     wrong = {field: 1 if field in holders or what.endswith("expectation") else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
@@ -89,7 +90,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         target |= {"type": "http", "timeout": wrong}  # type: ignore[dict-item]
     if what == "a delivery window":
         target["deliver_between"] = wrong  # type: ignore[assignment]
-    if what in ("a batch", "a signature"):
+    if what in ("a batch", "a signature", "a handshake"):
         given = {field: 1} if what == "a signature" else wrong
         target |= {"type": "http", what.removeprefix("a "): given}  # type: ignore[dict-item]
     if what == "a retry policy":

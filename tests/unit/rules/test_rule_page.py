@@ -44,6 +44,7 @@ HEADINGS = {
     "a delivery window": "## Waiting",
     "a batch": "## Batch",
     "a signature": "## Signature",
+    "a handshake": "## Handshake",
     "a retry policy": "# Retry policy",
 }
 

@@ -11,6 +11,7 @@ from eventbridge.fault_points import reach
 from eventbridge.targets.http.credentials import Credentials
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.exchange import Exchange
+from eventbridge.targets.http.handshake import Handshake
 from eventbridge.targets.http.tokens import (
     AccessToken,
     AccessTokens,
@@ -25,14 +26,19 @@ _TOKENS = AccessTokens()
 
 
 class Access:
-    """Provides a target's credentials; `read` reads its connection, `token_endpoint` returns its token endpoint."""
+    """Provides a target's credentials; `read` reads its connection, `token_endpoint` returns its token endpoint.
+
+    With a `handshake`, the target must have agreed to get requests.
+    """
 
     def __init__(
         self,
         read: Callable[[], Credentials],
         token_endpoint: Callable[[TokenClient, float], Endpoint],
         clock: Callable[[], datetime],
+        handshake: Handshake | None = None,
     ) -> None:
+        self.handshake = handshake
         self._read = read
         self._token_endpoint = token_endpoint
         self._clock = clock
@@ -42,15 +48,18 @@ class Access:
 
     @property
     def can_block(self) -> bool:
-        """Return whether `ready` may send a request to a token endpoint and block."""
-        return self._configured.client is not None
+        """Return whether `ready` may send a request of its own and block."""
+        return self._configured.client is not None or self.handshake is not None
 
     def ready(self, until: datetime) -> Credentials:
         """Return the current credentials, the same object while unchanged; may request a token before `until`.
 
-        Raises TokenUnavailable if no token was obtained.
+        Raises TokenUnavailable if no token was obtained, HandshakeRefused if the target does not agree.
         """
-        return self._with_token(until, refused="")
+        credentials = self._with_token(until, refused="")
+        if self.handshake is not None:
+            self.handshake.require(credentials, (until - self._clock()).total_seconds())
+        return credentials
 
     def renewed(self, until: datetime) -> Credentials:
         """Return fresh credentials after those of `ready` were refused; reads the connection again.

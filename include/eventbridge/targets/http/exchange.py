@@ -142,6 +142,10 @@ class Exchange:
         """Return the kept part of the response's body, secrets included."""
         return b"".join(self._parts)
 
+    def header(self, name: str) -> str | None:
+        """Return a header of the ended transfer's response, by its name in lower case."""
+        return self._header_fields().get(name)
+
     def content(self) -> ResponseContent:
         """Return the body and headers of the ended transfer's response for `batch_request`, secrets included."""
         fields = self._header_fields()

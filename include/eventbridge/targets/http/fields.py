@@ -29,7 +29,14 @@ class HttpFields(Target):
     `connect_seconds` is the part of an attempt's timeout that connecting may take.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("method", "headers", "statuses", "signature_headers", "compression")
+    LATER: ClassVar[tuple[str, ...]] = (
+        "method",
+        "headers",
+        "statuses",
+        "signature_headers",
+        "compression",
+        "handshake",
+    )
 
     type: Literal["http"] = "http"
     url: str = ""
@@ -42,6 +49,7 @@ class HttpFields(Target):
     statuses: StatusRules = StatusRules()
     signature_headers: Literal["standard", "svix"] = "standard"
     compression: Literal["none", "gzip"] = "none"
+    handshake: str | None = None  # the origin in the handshake; None: there is none
 
 
 def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
@@ -53,7 +61,8 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     of_deliveries = {}
     if transform is not None:
         mode = fields.choice("content_mode", "structured", CONTENT_MODES)
-        of_deliveries = {"content_mode": mode, "batch": read_batch(fields, transform)}
+        batch, origin = read_batch(fields, transform), _handshake_origin(fields)
+        of_deliveries = {"content_mode": mode, "batch": batch, "handshake": origin}
     return {
         "url": url,
         "connection": fields.name("connection") or None,
@@ -85,6 +94,21 @@ def _signature_headers(fields: Fields) -> Any:
     signature = fields.nested("signature", "a signature")
     signature.close()
     return signature.choice("headers", SIGNATURE_HEADERS[0], SIGNATURE_HEADERS)
+
+
+_ORIGIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I)
+
+
+def _handshake_origin(fields: Fields) -> str | None:
+    if fields.get("handshake") is None:
+        return None
+    handshake = fields.nested("handshake", "a handshake")
+    handshake.close()
+    origin = handshake.text("origin", required=True)
+    if origin and not _ORIGIN.fullmatch(origin):
+        message = "this is not a host name"
+        handshake.add_to("origin", message, "Write the name of this installation, such as events.shop.example")
+    return origin or None
 
 
 _STATUS = re.compile(r"([3-5])(?:xx|[0-9]{2}(?:-([3-5][0-9]{2}))?)", re.ASCII)
@@ -179,6 +203,7 @@ HTTP = TargetType(
         "dead_letter_on",
         "signature",
         "compression",
+        "handshake",
     ),
 )
 

@@ -14,6 +14,7 @@ from eventbridge.targets.http.batch_requests import BatchingHttpTarget
 from eventbridge.targets.http.credentials import Credentials, credentials_of
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.fields import PREFIXES, HttpFields
+from eventbridge.targets.http.handshake import Handshake
 from eventbridge.targets.http.headers import header_line
 from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.http.tls import Tls, tls_of
@@ -62,7 +63,10 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
         timeout, wait = min(seconds, target.timeout_seconds), target.connect_seconds
         return Endpoint(client.url, timeout, target.allow_http, guard, tls, client.secrets, connect_seconds=wait)
 
-    access = Access(read, token_endpoint, clock)
+    handshake = None
+    if target.handshake is not None:
+        handshake = Handshake(endpoint, target.handshake, target.rate_per_second)
+    access = Access(read, token_endpoint, clock, handshake)
     if target.batch is not None:
         limits = Limits(target.batch.count, target.batch.size_bytes)
         return BatchingHttpTarget(

@@ -19,6 +19,7 @@ from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.engine import HttpEngine, TransferSlot
 from eventbridge.targets.http.exchange import Exchange
+from eventbridge.targets.http.handshake import HandshakeRefused
 from eventbridge.targets.http.headers import HeaderRefused, event_lines, header_line, traceparent
 from eventbridge.targets.http.tokens import TokenUnavailable
 from eventbridge.targets.protocol import Request
@@ -136,11 +137,14 @@ class HttpTarget:
         """Return immediately, because an HTTP response is already final."""
 
     def check(self) -> str | None:
-        """Return why a connection (with TLS) or a token cannot be obtained, or None; sends no request to the target."""
+        """Return why a connection (with TLS) or a token cannot be obtained, or None.
+
+        Sends no request to the target, except for its handshake.
+        """
         try:
             self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
-        except TokenUnavailable as error:
-            return f"TokenUnavailable: {error}"
+        except (TokenUnavailable, HandshakeRefused) as error:
+            return f"{type(error).__name__}: {error}"
         exchange = Exchange(self._endpoint)
         exchange.curl.setopt(pycurl.CONNECT_ONLY, 1)
         exchange.curl.setopt(pycurl.NOPROGRESS, 0)
@@ -160,8 +164,8 @@ class HttpTarget:
             self._engine.close()
             self._engine = self._slot = None
 
-    def _make_ready(self, until: datetime) -> Generator[Step, None, str | None]:
-        """Set the current credentials; return the reason if they are unavailable."""
+    def _make_ready(self, until: datetime) -> Generator[Step, None, Exception | None]:
+        """Set the current credentials; return the error if they are unavailable or the target refuses requests."""
         ready = BlockingCall(partial(self._access.ready, until))
         if self._access.can_block:
             yield ready
@@ -169,11 +173,11 @@ class HttpTarget:
             ready.run()
         try:
             self._take_up(ready.result())
-        except TokenUnavailable as error:
-            return str(error)
+        except (TokenUnavailable, HandshakeRefused) as error:
+            return error
         return None
 
-    def _unsent(self, waiting: Iterator[Request | None], failure: str, until: datetime) -> Iterator[Step]:
+    def _unsent(self, waiting: Iterator[Request | None], failure: Exception, until: datetime) -> Iterator[Step]:
         """Yield a failure for each request, because requesting a token again for each would flood the endpoint."""
         for request in waiting:
             now = self._clock()
@@ -182,7 +186,7 @@ class HttpTarget:
             if request is None:
                 yield None
                 continue
-            yield request.index, Response(False, now, 0.0, error_class="TokenUnavailable", error=failure)
+            yield request.index, Response(False, now, 0.0, error_class=type(failure).__name__, error=str(failure))
 
     def _fill(
         self, waiting: Iterator[Request | None], until: datetime, slot: TransferSlot
