@@ -88,8 +88,8 @@ class LiveDeliveries:
 class _LiveRound(Rounds):
     """A single round that lasts as long as its run, because the next request to send may not have arrived yet.
 
-    `_of_index` holds the items that were taken from the queue and that this run still has to send or retry; `_waiting`
-    holds those of them that are waiting for a retry.
+    `_item_by_index` holds the items that were taken from the queue and that this run must still send or retry;
+    `_waiting` holds those of them that are waiting for a retry.
     """
 
     def __init__(self, run: TargetRun, send: Send, queue: LiveQueue, within_seconds: float | None) -> None:
@@ -119,8 +119,8 @@ class _LiveRound(Rounds):
             if item is None:
                 yield None
             elif self._ends_unsent(item, now):
-                del self._of_index[item.request.index]
-            elif not self._run.admits(now, len(self._of_index), fresh=item.due_at is None):
+                del self._item_by_index[item.request.index]
+            elif not self._run.admits(now, len(self._item_by_index), fresh=item.due_at is None):
                 self._put_back(item)
                 yield None
             else:
@@ -136,7 +136,7 @@ class _LiveRound(Rounds):
         if token_at is not None and not run.waits_for_token(token_at, now):
             run.report.held_up = True
             return True
-        if self._queue or self._of_index:
+        if self._queue or self._item_by_index:
             self._busy_at = now
             return False
         return self._queue.ends or now - self._busy_at >= IDLE
@@ -162,15 +162,15 @@ class _LiveRound(Rounds):
         if piece is not None:
             items = list(items_of(piece.each(), piece.piece, {}, piece.first, self._within_seconds))
             self._taken.extend(items)
-            self._of_index.update((item.request.index, item) for item in items)
+            self._item_by_index.update((item.request.index, item) for item in items)
             self._run.report.total += len(items)
 
     def _item_responded(self, index: int) -> Item:
-        return self._of_index.pop(index)
+        return self._item_by_index.pop(index)
 
     def _again(self, item: Item, due_at: datetime) -> None:
         if due_at < self._run.soon(self._clock()):
-            self._of_index[item.request.index] = item
+            self._item_by_index[item.request.index] = item
             super()._again(item, due_at)
 
     def _end(self, now: datetime) -> None:
@@ -178,7 +178,7 @@ class _LiveRound(Rounds):
         run = self._run
         while self._queue and not self._may_continue(now):
             self._take_from_queue()
-        self._waiting = list(self._of_index.values())
+        self._waiting = list(self._item_by_index.values())
         self._defer_paused(now)
         run.report.held_up |= run.pace.has_limited(now) or bool(self._waiting)
 

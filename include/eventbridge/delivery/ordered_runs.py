@@ -174,7 +174,7 @@ class OrderedRounds:
             return
         positions = [item.position for item in items]
         target = (shard.rule, shard.spec.name)
-        self._open = yield from _blocking(
+        self._open = yield from _call_outside_loop(
             partial(open_deliveries, shard.runtime, shard.batch, target, shard.number, positions, shard.own)
         )
         for item in failed:
@@ -234,7 +234,7 @@ class OrderedRounds:
             yield Sleep(_ROUND_SLOT_SECONDS, self._run.settings.stop)
             return True
         try:
-            paced = yield from self._paced(ready)
+            paced = yield from self._take_tokens(ready)
             if not paced:
                 return (yield from self._sleep_until_token())
             if not (yield from self._renew()):
@@ -276,7 +276,7 @@ class OrderedRounds:
             responded = {item.delivery_id for item, _ in responses}
             for item in ready[: len(ready) - feed.left]:
                 if item.delivery_id not in responded:
-                    self._take(turns, item, run.interrupted(sent_at))
+                    self._take(turns, item, run.interrupted_response(sent_at))
 
     def _take(self, turns: DeliveriesByKey[OrderedItem], item: OrderedItem, response: Response) -> None:
         run = self._run
@@ -285,10 +285,10 @@ class OrderedRounds:
         tried = replace(item, attempts=item.attempts + 1, note="")
         outcome: Outcome
         if response.error_class == INTERRUPTED:
-            self._is_unclear, outcome = True, run.decided(tried, response, now, draw)
+            self._is_unclear, outcome = True, run.decide_outcome(tried, response, now, draw)
         else:
             run.judge(item.delivery_id, response, attempts=tried.attempts, at=sample)
-            outcome = run.decided(tried, response, now, draw)
+            outcome = run.decide_outcome(tried, response, now, draw)
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):
             if outcome.disable_target:
@@ -322,14 +322,15 @@ class OrderedRounds:
             return False
         return (yield from self._run.sleep((due - now).total_seconds()))
 
-    def _paced(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
-        """Return as many of the first deliveries as the target's rate allows now."""
+    def _take_tokens(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
+        """Take tokens for the first deliveries, as many as the target's rate allows now, and return these
+        deliveries."""
         pace = self._run.pace
         paced: list[OrderedItem] = []
         for number, item in enumerate(ready):
             taken = pace.take(self._clock(), len(ready) - number)
             if not taken and pace.is_short:
-                yield from _blocking(lambda: pace.fetch(self._clock()))
+                yield from _call_outside_loop(lambda: pace.fetch(self._clock()))
                 taken = pace.take(self._clock(), len(ready) - number)
             if not taken:
                 break
@@ -360,7 +361,7 @@ class OrderedRounds:
         if not self._is_unclear:
             shard = self._shard
             end_lease = shard.runtime.ledger.order.release_lease
-            yield from _blocking(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
+            yield from _call_outside_loop(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
 
     def _wait_for_lease(self) -> Steps[bool]:
         while not self._run.is_stopping and self._clock() < self._until:
@@ -379,7 +380,7 @@ class OrderedRounds:
         shard = self._shard
         until = lease_until(self._clock(), self._timeout)
         take_lease = shard.runtime.ledger.order.acquire_lease
-        taken = yield from _blocking(
+        taken = yield from _call_outside_loop(
             partial(take_lease, shard.rule, shard.spec.name, shard.number, shard.holder, until)
         )
         if taken:
@@ -390,7 +391,7 @@ class OrderedRounds:
         return self._run.is_closed or self._shard.gone.is_set()
 
 
-def _blocking(call: Callable[[], Any]) -> Steps[Any]:
+def _call_outside_loop(call: Callable[[], Any]) -> Steps[Any]:
     """Make a call to the ledger or the store outside the loop, and return its result."""
     blocking_call = BlockingCall(call)
     yield blocking_call

@@ -41,7 +41,7 @@ class Rounds:
         self._until = run.until
         self._clock = run.clock
         self._waiting = list(items)
-        self._of_index = {item.request.index: item for item in self._waiting}
+        self._item_by_index = {item.request.index: item for item in self._waiting}
         self._unflushed: list[tuple[Item, Response]] = []
         self._responded: set[int] = set()  # in the current round
         self._sent_at: dict[int, float] = {}  # when the requests in flight were sent, by the monotonic clock
@@ -77,26 +77,26 @@ class Rounds:
         """Record requests in flight as sent. The target may have accepted them, so a retry waits until the timeout
         has passed."""
         for item, started_at in self._items_in_flight():
-            self._decide(item, self._run.interrupted(started_at))
+            self._decide(item, self._run.interrupted_response(started_at))
         self._sent_at.clear()
 
     def _items_in_flight(self) -> list[tuple[Item, datetime]]:
         """Return the items in flight and when each was sent; any thread may call it."""
         now, mark = self._clock(), monotonic()
         sent = list(self._sent_at.items())
-        return [(self._of_index[index], now - timedelta(seconds=mark - sent_at)) for index, sent_at in sent]
+        return [(self._item_by_index[index], now - timedelta(seconds=mark - sent_at)) for index, sent_at in sent]
 
     def decide_all(self, items: Iterable[Item], response: Response) -> None:
         """Decide the outcomes of items that were sent outside these rounds and got one common response."""
         for item in items:
-            self._of_index[item.request.index] = item
+            self._item_by_index[item.request.index] = item
             self._decide(item, response)
 
     def take_up(self, items: Iterator[Item]) -> None:
         """Add items to send."""
         taken = list(items)
         self._waiting += taken
-        self._of_index.update((item.request.index, item) for item in taken)
+        self._item_by_index.update((item.request.index, item) for item in taken)
 
     def _ready(self) -> list[Item]:
         now = self._clock()
@@ -166,7 +166,7 @@ class Rounds:
 
     def _item_responded(self, index: int) -> Item:
         self._responded.add(index)
-        return self._of_index[index]
+        return self._item_by_index[index]
 
     def _fetch_tokens(self) -> BlockingCall:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
@@ -179,7 +179,7 @@ class Rounds:
         run = self._run
         if run.is_stopping or run.is_closed or self._clock() >= run.starts_until:
             return False
-        item = self._of_index[request.index]
+        item = self._item_by_index[request.index]
         if item.deadline_at is not None and missed(item.deadline_at, self._clock()) is not None:
             return False  # the round ends, and the next one dead-letters late items and continues with the rest
         fresh = item.due_at is None
@@ -213,9 +213,9 @@ class Rounds:
         if run.settings.shadow:
             run.breaker.record_accepted(1, now)
         elif response.error_class == INTERRUPTED:
-            outcome = run.decided(item, response, now, draw)
+            outcome = run.decide_outcome(item, response, now, draw)
         else:
-            outcome = run.decided(item, response, now, draw)
+            outcome = run.decide_outcome(item, response, now, draw)
             again = isinstance(outcome, RetryAt) and outcome.due_at < run.soon(now)
             run.judge(item.delivery_id, response, attempts=item.attempts, at=sample, again=again)
         run.write(item, outcome, response)

@@ -272,7 +272,7 @@ class TargetRun:
             self._ended = True
             self.on_end(self)
 
-    def decided(self, item: Item, response: Response, now: datetime, draw: float) -> Outcome:
+    def decide_outcome(self, item: Item, response: Response, now: datetime, draw: float) -> Outcome:
         """Return the outcome of a delivery after the response to its last attempt, which `item.attempts` includes."""
         outcome = decide(
             response,
@@ -321,7 +321,7 @@ class TargetRun:
         report.no_response += no_response
         self.breaker.record_slow(self.clock(), no_response=no_response)
 
-    def interrupted(self, started_at: datetime) -> Response:
+    def interrupted_response(self, started_at: datetime) -> Response:
         """Return the response to record for a request sent at `started_at` if the push stops waiting for its
         response."""
         passed_ms = max(0.0, (self.clock() - started_at).total_seconds() * 1000)
@@ -331,8 +331,8 @@ class TargetRun:
     def record_in_flight(self) -> None:
         """Record requests in flight as sent, on behalf of a run that has not stopped in time."""
         for item, started_at in self.in_flight() if not self._ended else ():
-            response, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
-            outcome = DELIVERED if self.settings.shadow else self.decided(tried, response, self.clock(), 0.5)
+            response, tried = self.interrupted_response(started_at), replace(item, attempts=item.attempts + 1)
+            outcome = DELIVERED if self.settings.shadow else self.decide_outcome(tried, response, self.clock(), 0.5)
             self.settings.rows.put(outcome_row(tried, outcome, response))
 
     def accept(self, item: Item, response: Response) -> None:

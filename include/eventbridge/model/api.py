@@ -1,4 +1,4 @@
-"""Tokens, stored responses and recorded calls of the HTTP API."""
+"""Defines the tokens, stored responses and recorded calls of the HTTP API."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ApiToken:
     """A token without its secret, identified by its name. The ledger stores only a hash of the secret.
 
     `scopes` are the allowed actions, each `<action>:<bus>` or one without a bus, such as `read`; `owner:<name>` limits
-    the token to an owner. Times are aware. `expires_at` is None if the token never expires; `revoked_at` is None if it
-    is not revoked.
+    the token to an owner. All times have a time zone. `expires_at` is None if the token never expires; `revoked_at` is
+    None if it is not revoked.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ApiToken:
         return tuple(each.removeprefix(OWNER) for each in self.scopes if each.startswith(OWNER)) or None
 
     def is_valid(self, now: datetime) -> bool:
-        """Return whether the token is valid at an aware time."""
+        """Return whether the token is valid at a time, which must have a time zone."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def allows(self, action: str, bus: str) -> bool:
@@ -64,7 +64,7 @@ class ApiToken:
 class KeptResponse:
     """A response stored under the caller's token and key; `call_hash` is the hash of the call, including its content.
 
-    `status` is the HTTP status, `body` is JSON text, `made_at` is aware.
+    `status` is the HTTP status, `body` is JSON text, and `made_at` has a time zone.
     """
 
     caller: str

@@ -26,7 +26,7 @@ class Range:
 
 @dataclass(frozen=True)
 class ReadRange(Range):
-    """A range with the last message that was read from it; None if the range was a gap or no message was recorded."""
+    """A range and the last message that was read from it; `last_message` is None if no message was read or recorded."""
 
     last_message: LastMessage | None = None
 

@@ -11,7 +11,8 @@ ChunkState = Literal["new", "started", "error", "timeout", "completed"]
 #: The error of a chunk whose push ended without a report.
 PUSH_LOST = "The push was killed, or was still running when the batch was settled. Its recorded responses count."
 
-#: The pool and priority weight of every retry chunk; the weight is lower than those of new deliveries (250 to 750).
+#: The pool and priority weight of every chunk of a retry or redrive batch; the weight is lower than those of new
+#: deliveries (250 to 750).
 SLOW_LANE_POOL = "eventbridge.retry"
 SLOW_LANE_WEIGHT = -200
 #: The pool and priority weight of every chunk of a replay: the lowest of all.

@@ -106,9 +106,7 @@ class OperatorOverrides:
         return bool(self._on_hold) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
-        """Return why a target is on hold, because it or its rule is paused or its rule is on hold; "" if it is not on
-        hold.
-        """
+        """Return why a target is on hold: it is paused, or its rule is paused or on hold. "" means that it is not."""
         if (rule, "", "paused") in self._values:
             return RULE_PAUSED
         if (rule, target, "paused") in self._values:

@@ -1,4 +1,5 @@
-"""Records which runner delivers for a target, and which process delivers for a runner in streaming mode."""
+"""Defines the records of which runner delivers for a target, and which process delivers for a runner in streaming
+mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines stats, which are counts of buses and targets by minute, hour or day, and the metrics computed from them."""
+"""Defines stats, which are counts for buses and targets by minute, hour or day, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
 DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "pending")
 #: The counts of landed events; all except `gap` make up `read`.
 EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "tombstone", "gap")
-#: Counts, by bus, deliveries that enter the reconciliation without a match: redriven ones, and copies for dead letter
-#: queues.
+#: The outcome that counts, by bus, the deliveries that enter the reconciliation without a match: redriven ones, and
+#: copies for dead letter queues.
 AGAIN: Final = "again"
 #: The phases of a batch, each with a count and latencies: from planned to routed, then to the end of the last push,
 #: then to committed.

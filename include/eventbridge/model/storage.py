@@ -1,4 +1,5 @@
-"""Describes the contents of the store: kept records of a batch, sizes by area, the inbox, the index of event ids."""
+"""Defines records about the contents of the store: kept records of a batch, sizes by area, the inbox, and the index of
+event ids."""
 
 from __future__ import annotations
 

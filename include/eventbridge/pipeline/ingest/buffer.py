@@ -237,9 +237,8 @@ class Landing:
 
 
 def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[LandingResult, None, None]:
-    """Yield the results of a lander until its workers fail.
-
-    Landing the rest in this process shows the error in more detail.
+    """Yield the results of a lander until its workers fail. This process then lands the rest, which shows the error in
+    more detail.
     """
     try:
         yield from lander.land(job, parts)
