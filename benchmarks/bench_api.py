@@ -75,7 +75,7 @@ def _measure(folder: Path, calls: int, options: argparse.Namespace) -> Iterator[
     send = _Send(calls, options.batch, options.connections, bodies)
     with _server([*command, "serve", "--port", "0"], environ) as (process, url):
         headers = _BATCHED | {"authorization": f"Bearer {token}"}
-        yield send.row("publish to the API, on disk", process, f"{url}/buses/orders/events", headers, GOAL)
+        yield send.row("publish to the API, on disk", process, f"{url}/v1/buses/orders/events", headers, GOAL)
     with _server([sys.executable, "-m", "benchmarks.bare_echo"], environ) as (process, url):
         headers = {"content-type": "application/json"}
         yield send.row("bare FastAPI, body given back", process, f"{url}/raw", headers)

@@ -182,7 +182,7 @@ def _deliver(installation: Site, day: int, days: int, count: int, rules: int) ->
     with closing(open_runtime(settings, connections, clock=clock)) as runtime:
         deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
         for number in range(_ACTIONS):
-            runtime.ledger.actions.record("bench", "POST /operate", f"{number}")
+            runtime.ledger.actions.record("bench", "POST /v1/rules/r1/pause", f"{number}")
 
 
 def _request(runtime: Runtime, turn: int) -> None:
@@ -221,8 +221,8 @@ def _measured(installation: Site, rounds: int, old: str) -> dict[str, Asked]:
     with _served(installation) as (browser, server, bearer):
         batch = re.findall(r'/page/batches/([0-9a-f-]{36})">[^<]*</a></td><td>normal</td><td>bench', _batches(browser))
         call = {"bus": BUS, "since": "1h", "rules": ["r00007"]}
-        replay = browser.post("/replays", json=call, headers=bearer).json()["replay_id"]
-        event = browser.get(f"/events/e{0:09d}", headers=bearer).json()["events"][0]
+        replay = browser.post("/v1/replays", json=call, headers=bearer).json()["replay_id"]
+        event = browser.get(f"/v1/events/e{0:09d}", headers=bearer).json()["events"][0]
         letters = re.findall(
             r'href="/page/dead-letters/([0-9a-f-]{36}%40[0-9a-f]{8})"', browser.get("/page/dead-letters").text
         )

@@ -130,7 +130,7 @@ class _Run:
     def _publish(self) -> None:
         try:
             with httpx.Client(headers={"Authorization": f"Bearer {self._token()}"}, timeout=180) as client:
-                url = f"http://{self._supervisor.native.address('eventbridge-api')}:8090/buses/{_BUS}/events"
+                url = f"http://{self._supervisor.native.address('eventbridge-api')}:8090/v1/buses/{_BUS}/events"
                 rows = islice(flight_rows(), self._total)
                 began = time.monotonic()
                 while batch := [flight_event(row) for row in islice(rows, _BATCH)]:

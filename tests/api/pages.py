@@ -84,10 +84,10 @@ def _named(server: Server) -> dict[str, str]:
     if folder not in _known:
         with server.client(server.installation.token("pages", "read", "operate")) as client:
             call = {"bus": "orders", "since": "1h", "rules": ["refused"]}
-            replay = client.post("/replays", json=call).raise_for_status().json()["replay_id"]
-            client.post(f"/replays/{replay}/cancel").raise_for_status()
-            entries = client.get("/dead-letters?rule=refused").json()["dead_letters"]
-            oldest = client.get("/batches?limit=500").json()["batches"][-1]
+            replay = client.post("/v1/replays", json=call).raise_for_status().json()["replay_id"]
+            client.post(f"/v1/replays/{replay}/cancel").raise_for_status()
+            entries = client.get("/v1/dead-letters?rule=refused").json()["dead_letters"]
+            oldest = client.get("/v1/batches?limit=500").json()["batches"][-1]
         _known[folder] = {
             "replay": replay,
             "dead_letter": entries[0]["name"],

@@ -24,9 +24,9 @@ def operator(delivered: Server) -> Iterator[httpx.Client]:
 
 def test_a_pattern_is_tested_on_given_and_archived_events(operator: httpx.Client) -> None:
     """The rule's pattern on an archived event, another pattern on a given one; the call needs one of both events."""
-    own = operator.post("/rules/refused/test", json={"event_id": "o2"})
-    other = operator.post("/rules/refused/test", json={"event": order(7), "pattern": {"type": ["order.paid"]}})
-    neither = operator.post("/rules/refused/test", json={})
+    own = operator.post("/v1/rules/refused/test", json={"event_id": "o2"})
+    other = operator.post("/v1/rules/refused/test", json={"event": order(7), "pattern": {"type": ["order.paid"]}})
+    neither = operator.post("/v1/rules/refused/test", json={})
 
     assert (own.status_code, own.json()["matched"]) == (200, True)
     assert (other.json()["matched"], other.json()["conditions"][0]["met"]) == (False, False)
@@ -35,7 +35,7 @@ def test_a_pattern_is_tested_on_given_and_archived_events(operator: httpx.Client
 
 def test_a_target_is_checked_tested_and_enabled(operator: httpx.Client) -> None:
     """Each call returns its result; an unknown target is 404."""
-    path = "/targets/all-orders/archive"
+    path = "/v1/targets/all-orders/archive"
     checked = operator.post(f"{path}/check").json()
     sent = operator.post(f"{path}/send", json={"event": order(8)}).json()
     enabled = operator.post(f"{path}/enable").json()
@@ -44,35 +44,35 @@ def test_a_target_is_checked_tested_and_enabled(operator: httpx.Client) -> None:
     assert sent["accepted"] is True
     assert enabled == {"rule": "all-orders", "target": "archive", "released": 0}
     assert operator.get(path).json()["state"] == "ok"
-    assert operator.post("/targets/all-orders/never/check").status_code == 404
-    assert operator.post("/rules/all-orders/release", json={}).json()["hold"] is None
+    assert operator.post("/v1/targets/all-orders/never/check").status_code == 404
+    assert operator.post("/v1/rules/all-orders/release", json={}).json()["hold"] is None
 
 
 def test_a_call_with_a_key_is_done_once(operator: httpx.Client) -> None:
     """Two requests with one key record one replay; another call with the key is refused."""
     call = {"bus": "orders", "since": SINCE, "rules": ["all-orders"]}
     key = {"Idempotency-Key": "replay-1"}
-    would = operator.post("/replays", json=call | {"dry_run": True}).json()
-    first = operator.post("/replays", json=call, headers=key)
-    again = operator.post("/replays", json=call, headers=key)
-    other = operator.post("/replays", json=call | {"rate": 5}, headers=key)
+    would = operator.post("/v1/replays", json=call | {"dry_run": True}).json()
+    first = operator.post("/v1/replays", json=call, headers=key)
+    again = operator.post("/v1/replays", json=call, headers=key)
+    other = operator.post("/v1/replays", json=call | {"rate": 5}, headers=key)
     replay = first.json()["replay_id"]
-    words = [operator.post(f"/replays/{replay}/{word}").json()["state"] for word in ("pause", "resume", "cancel")]
+    words = [operator.post(f"/v1/replays/{replay}/{word}").json()["state"] for word in ("pause", "resume", "cancel")]
 
     assert would["taken"] == 3
     assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
     assert other.status_code == 422
     assert words == ["paused", "running", "cancelled"]
-    assert operator.get("/replays").json()["replays"][0]["replay_id"] == replay
+    assert operator.get("/v1/replays").json()["replays"][0]["replay_id"] == replay
 
 
 def test_lists_are_paged(operator: httpx.Client) -> None:
     """The header Link leads to the next page, and all pages have each item once."""
     lists: dict[str, Callable[[Any], list[Any]]] = {
-        "/rules": lambda found: sorted(found["rules"]),
-        "/targets": lambda found: [(each["rule"], each["target"]) for each in found],
-        "/rule-changes": lambda found: [(each["rule"], each["version"]) for each in found],
-        "/stats": lambda found: [(each["rule"], each["day"]) for each in found["rules"]],
+        "/v1/rules": lambda found: sorted(found["rules"]),
+        "/v1/targets": lambda found: [(each["rule"], each["target"]) for each in found],
+        "/v1/rule-changes": lambda found: [(each["rule"], each["version"]) for each in found],
+        "/v1/stats": lambda found: [(each["rule"], each["day"]) for each in found["rules"]],
     }
     for path, names_in in lists.items():
         names = []
@@ -83,13 +83,13 @@ def test_lists_are_paged(operator: httpx.Client) -> None:
             following = response.links.get("next", {}).get("url")
         assert sorted(names) == sorted(names_in(operator.get(path).json())), path
         assert len(names) > 1
-    assert operator.get("/targets?cursor=nonsense").status_code == 400
+    assert operator.get("/v1/targets?cursor=nonsense").status_code == 400
 
 
 def test_a_body_without_a_content_type_is_refused(operator: httpx.Client) -> None:
     """As curl sends it by default. A wrong method gets a hint at the list of calls."""
-    form = operator.post("/operate", content='{"action": "pause rule", "rule": "refused"}')
-    gone = operator.delete("/rules/refused")
+    form = operator.post("/v1/redrives", content='{"rule": "refused", "dry_run": true}')
+    gone = operator.delete("/v1/rules/refused")
 
     assert (form.status_code, gone.status_code, gone.headers["allow"]) == (422, 405, "GET")
     assert "Send it with Content-Type: application/json" in form.json()["detail"]
@@ -98,9 +98,9 @@ def test_a_body_without_a_content_type_is_refused(operator: httpx.Client) -> Non
 
 def test_other_lists_are_served(operator: httpx.Client) -> None:
     """Groups of dead letters, stats, pools, schemas, checked hours."""
-    groups = operator.get("/dead-letter-groups").json()["groups"]
-    (schema,) = operator.get("/schemas/order.placed").json()
-    first = operator.get("/schemas", params={"limit": 1}).json()
+    groups = operator.get("/v1/dead-letter-groups").json()["groups"]
+    (schema,) = operator.get("/v1/schemas/order.placed").json()
+    first = operator.get("/v1/schemas", params={"limit": 1}).json()
 
     assert sorted((each["rule"] or "", each["reason"], each["count"]) for each in groups) == [
         ("", "malformed", 1),
@@ -108,26 +108,26 @@ def test_other_lists_are_served(operator: httpx.Client) -> None:
     ]
     for each in groups:  # the error of a group finds its dead letters
         chosen = {"reason": each["reason"], "error": each["error"]}
-        assert len(operator.get("/dead-letters", params=chosen).json()["dead_letters"]) == each["count"]
+        assert len(operator.get("/v1/dead-letters", params=chosen).json()["dead_letters"]) == each["count"]
     assert schema["sampled"] == 3
     assert ([each["type"] for each in first["schemas"]], first["cursor"]) == (["order.placed"], None)
-    assert {each["rule"] for each in operator.get("/stats").json()["rules"]} >= {"all-orders"}
-    assert (operator.get("/pools").status_code, operator.get("/quality").json()) == (200, [])
-    assert operator.get("/quality/2020-01-01T00:00:00Z").status_code == 404
-    assert operator.get("/quality/9999-12-31T23:59:59Z").status_code == 400
-    assert {each["state"] for each in operator.get("/chunks").json()} == {"completed"}
-    assert ["refused/crm" in each["targets"] for each in operator.get("/chunks?failures=true").json()] == [True]
-    assert {each["rule"] for each in operator.get("/rule-changes").json()} == {"all-orders", "refused"}
-    assert "shadow" in operator.get("/rules/refused/shadows").json()["detail"]
+    assert {each["rule"] for each in operator.get("/v1/stats").json()["rules"]} >= {"all-orders"}
+    assert (operator.get("/v1/pools").status_code, operator.get("/v1/quality").json()) == (200, [])
+    assert operator.get("/v1/quality/2020-01-01T00:00:00Z").status_code == 404
+    assert operator.get("/v1/quality/9999-12-31T23:59:59Z").status_code == 400
+    assert {each["state"] for each in operator.get("/v1/chunks").json()} == {"completed"}
+    assert ["refused/crm" in each["targets"] for each in operator.get("/v1/chunks?failures=true").json()] == [True]
+    assert {each["rule"] for each in operator.get("/v1/rule-changes").json()} == {"all-orders", "refused"}
+    assert "shadow" in operator.get("/v1/rules/refused/shadows").json()["detail"]
 
 
 def test_a_rule_file_is_checked_with_the_others(delivered: Server, operator: httpx.Client) -> None:
     """Like `rules check`: errors have their lines, conflicts with other files are found, and nothing is written."""
     file = delivered.installation.folder / "rules" / "orders.yaml"
-    good = operator.post("/rules/check", json={"file": "orders.yaml", "content": file.read_text()}).json()
-    twice = operator.post("/rules/check", json={"file": "new.yaml", "content": file.read_text()}).json()["errors"]
-    wrong = operator.post("/rules/check", json={"file": "new.yaml", "content": "rules:\n  r: {bus: order}\n"}).json()
-    outside = operator.post("/rules/check", json={"file": "../new.yaml", "content": ""})
+    good = operator.post("/v1/rules/check", json={"file": "orders.yaml", "content": file.read_text()}).json()
+    twice = operator.post("/v1/rules/check", json={"file": "new.yaml", "content": file.read_text()}).json()["errors"]
+    wrong = operator.post("/v1/rules/check", json={"file": "new.yaml", "content": "rules:\n  r: {bus: order}\n"}).json()
+    outside = operator.post("/v1/rules/check", json={"file": "../new.yaml", "content": ""})
 
     assert good == json.loads(delivered.installation.run("rules", "check", "--json"))
     assert {each["path"] for each in twice} == {"$.buses.orders", "$.buses.invoices", "$.rules.all-orders"}
@@ -138,21 +138,25 @@ def test_a_rule_file_is_checked_with_the_others(delivered: Server, operator: htt
 
 def test_actions_are_recorded(delivered: Server, operator: httpx.Client) -> None:
     """With the token and the status, without the event, refused calls included; the list is paged."""
-    path = "/targets/all-orders/archive"
+    path = "/v1/targets/all-orders/archive"
     delivered.installation.run("tokens", "create", "by-command", "--scope", "read")
     operator.post(f"{path}/send", json={"event": order(9)})
-    operator.post("/operate", json={"action": "pause target", "rule": "never", "target": "archive"})
-    newest = operator.get("/actions", params={"limit": 1}).json()
-    (older,) = operator.get("/actions", params={"limit": 1, "cursor": newest["cursor"]}).json()["actions"]
+    operator.put("/v1/targets/never/archive/rate", json={"rate": "1/s"})
+    newest = operator.get("/v1/actions", params={"limit": 1}).json()
+    (older,) = operator.get("/v1/actions", params={"limit": 1, "cursor": newest["cursor"]}).json()["actions"]
     (refused,) = newest["actions"]
 
     commands = [
-        each for each in operator.get("/actions?limit=500").json()["actions"] if each["by"].startswith("command, ")
+        each for each in operator.get("/v1/actions?limit=500").json()["actions"] if each["by"].startswith("command, ")
     ]
     made = [each for each in commands if "by-command" in each["asked"]]
 
     assert [(each["call"], each["status"]) for each in made] == [("eventbridge tokens create", 0)]
     assert made[0]["by"] == f"command, {getpass.getuser()}@{socket.gethostname()}"
-    assert (refused["call"], refused["status"], refused["by"]) == ("POST /operate", 404, "token actor")
-    assert json.loads(refused["asked"])["rule"] == "never"
+    assert (refused["call"], refused["status"], refused["by"]) == (
+        "PUT /v1/targets/never/archive/rate",
+        404,
+        "token actor",
+    )
+    assert json.loads(refused["asked"]) == {"rate": "1/s"}
     assert (older["call"], older["status"], older["asked"]) == (f"POST {path}/send", 200, "")

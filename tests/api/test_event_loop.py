@@ -31,7 +31,7 @@ def in_loop() -> bool:
     return True
 
 
-@pytest.mark.parametrize("path", ["/buses/orders/events", "/hooks/code"])
+@pytest.mark.parametrize("path", ["/v1/buses/orders/events", "/v1/hooks/code"])
 @pytest.mark.parametrize("what", ["clock", "read"])
 def test_clock_and_parser_run_in_threads(what: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock may be a database, and a body may have 8 MiB."""

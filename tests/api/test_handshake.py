@@ -12,7 +12,7 @@ from api.test_hooks import HOOKS
 
 ORIGIN = "WebHook-Request-Origin"
 RATE = "WebHook-Request-Rate"
-PATHS = ("/buses/orders/events", "/buses/nothing/events", "/hooks/code", "/hooks/nothing")
+PATHS = ("/v1/buses/orders/events", "/v1/buses/nothing/events", "/v1/hooks/code", "/v1/hooks/nothing")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_handshake_reveals_no_name(asked: httpx.Client, origin: str) -> None
 
 def test_without_the_setting_nobody_is_allowed(client: httpx.Client) -> None:
     """The handshake is off by default."""
-    response = client.options("/hooks/code", headers={ORIGIN: "events.example"})
+    response = client.options("/v1/hooks/code", headers={ORIGIN: "events.example"})
 
     assert response.status_code == 405
     assert "webhook-allowed-origin" not in response.headers
@@ -78,6 +78,6 @@ def test_without_the_setting_nobody_is_allowed(client: httpx.Client) -> None:
 def test_an_asterisk_allows_every_sender(tmp_path: Path) -> None:
     """The response then names no origin."""
     with Server(Installation(tmp_path, EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS="*")) as server, server.client() as client:
-        response = client.options("/hooks/code", headers={ORIGIN: "anyone.example"})
+        response = client.options("/v1/hooks/code", headers={ORIGIN: "anyone.example"})
 
     assert response.headers["webhook-allowed-origin"] == "*"

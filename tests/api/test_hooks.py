@@ -1,4 +1,4 @@
-"""`POST /hooks/{name}`: a signed webhook call becomes an event on its bus."""
+"""`POST /v1/hooks/{name}`: a signed webhook call becomes an event on its bus."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_github_call_becomes_an_event(hooked: Server) -> None:
     """Id and type come from the headers, the subject from the mapping, the data from the body."""
     body = b'{"repository": {"name": "shop"}, "size": 1.10}'
     with hooked.client() as client:
-        response = client.post("/hooks/code", content=body, headers=github(body))
+        response = client.post("/v1/hooks/code", content=body, headers=github(body))
 
     assert response.status_code == 200, response.text
     made = event(hooked, response.json()["results"][0])
@@ -80,7 +80,7 @@ def test_a_stripe_call_becomes_an_event(hooked: Server) -> None:
     """Id and type come from Stripe's event, the source from the mapping."""
     body = b'{"id": "evt_1", "type": "invoice.paid"}'
     with hooked.client() as client:
-        response = client.post("/hooks/money", content=body, headers=stripe(body, int(time.time())))
+        response = client.post("/v1/hooks/money", content=body, headers=stripe(body, int(time.time())))
 
     assert response.status_code == 200, response.text
     made = event(hooked, response.json()["results"][0])
@@ -92,11 +92,11 @@ def test_a_call_of_svix_is_one_of_standard_webhooks(hooked: Server) -> None:
     body = b'{"type": "user.created"}'
     with hooked.client() as client:
         responses = [
-            client.post("/hooks/svix", content=body, headers=standard(family, f"msg_{family}", body))
+            client.post("/v1/hooks/svix", content=body, headers=standard(family, f"msg_{family}", body))
             for family in ("svix", "webhook")
         ]
         mixed = client.post(
-            "/hooks/svix", content=body, headers=standard("svix", "a", body) | standard("webhook", "b", body)
+            "/v1/hooks/svix", content=body, headers=standard("svix", "a", body) | standard("webhook", "b", body)
         )
 
     assert [response.status_code for response in responses] == [200, 200]
@@ -111,9 +111,9 @@ def test_a_call_with_a_wrong_signature_publishes_nothing(hooked: Server) -> None
     before = len(hooked.installation.bodies())
     with hooked.client() as client:
         responses = [
-            client.post("/hooks/code", content=body, headers=github(body, b"guessed")),
-            client.post("/hooks/money", content=body, headers=stripe(body, int(time.time()) - 600)),
-            client.post("/hooks/money", content=body),
+            client.post("/v1/hooks/code", content=body, headers=github(body, b"guessed")),
+            client.post("/v1/hooks/money", content=body, headers=stripe(body, int(time.time()) - 600)),
+            client.post("/v1/hooks/money", content=body),
         ]
 
     assert [response.status_code for response in responses] == [403, 403, 403]
@@ -128,13 +128,13 @@ def test_the_signature_covers_the_compressed_body(coding: str, pack: Callable[[b
     packed = {"content-encoding": coding}
     with hooked.client() as client:
         response = client.post(
-            "/hooks/money", content=pack(body), headers=stripe(pack(body), int(time.time())) | packed
+            "/v1/hooks/money", content=pack(body), headers=stripe(pack(body), int(time.time())) | packed
         )
-        unsigned = client.post("/hooks/money", content=pack(body), headers=stripe(body, int(time.time())) | packed)
+        unsigned = client.post("/v1/hooks/money", content=pack(body), headers=stripe(body, int(time.time())) | packed)
         bomb = gzip.compress(bytes(64 << 20), mtime=0)
         refused = [
-            client.post("/hooks/code", content=bomb, headers=github(bomb) | {"content-encoding": "gzip"}),
-            client.post("/hooks/code", content=body, headers=github(body) | {"content-encoding": "br"}),
+            client.post("/v1/hooks/code", content=bomb, headers=github(bomb) | {"content-encoding": "gzip"}),
+            client.post("/v1/hooks/code", content=body, headers=github(body) | {"content-encoding": "br"}),
         ]
 
     assert response.status_code == 200, response.text
@@ -149,8 +149,8 @@ def test_a_form_gets_a_hint_at_the_content_type(hooked: Server) -> None:
     form, body = b"payload=%7B%22zen%22%3A%22x%22%7D", b'{"repository": {"name": "shop"}}'
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
     with hooked.client() as client:
-        response = client.post("/hooks/code", content=form, headers=github(form) | kind)
-        labelled = client.post("/hooks/code", content=body, headers=github(body) | kind)
+        response = client.post("/v1/hooks/code", content=form, headers=github(form) | kind)
+        labelled = client.post("/v1/hooks/code", content=body, headers=github(body) | kind)
 
     assert (response.status_code, labelled.status_code) == (400, 200)
     assert "Set the content type of the webhook to application/json" in response.json()["results"][0]["error"]
@@ -170,7 +170,7 @@ def test_a_form_gets_a_hint_at_the_content_type(hooked: Server) -> None:
 def test_a_call_without_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:
     """Not JSON, a path to nothing, an unknown webhook, a connection without a secret."""
     with hooked.client() as client:
-        response = client.post(f"/hooks/{name}", content=body, headers=github(body))
+        response = client.post(f"/v1/hooks/{name}", content=body, headers=github(body))
 
     assert response.status_code == status
     assert said in response.text

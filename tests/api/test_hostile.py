@@ -74,8 +74,8 @@ def test_no_value_in_a_url_causes_a_server_error(delivered: Server, everything: 
 @pytest.mark.parametrize(
     "path",
     [
-        *("/batches", "/events", "/dead-letters", "/replays", "/redrives", "/schemas", "/actions"),
-        *("/rules", "/targets", "/rule-changes", "/pools", "/quality", "/stats"),
+        *("/v1/batches", "/v1/events", "/v1/dead-letters", "/v1/replays", "/v1/redrives", "/v1/schemas", "/v1/actions"),
+        *("/v1/rules", "/v1/targets", "/v1/rule-changes", "/v1/pools", "/v1/quality", "/v1/stats"),
     ],
 )
 def test_no_cursor_causes_a_server_error(path: str, everything: httpx.Client) -> None:
@@ -105,7 +105,13 @@ def test_no_cursor_causes_a_server_error(path: str, everything: httpx.Client) ->
 def test_no_body_causes_a_server_error(body: bytes, everything: httpx.Client) -> None:
     """A body that only some JSON parsers accept is refused, or treated as text."""
     headers = {"content-type": "application/json"}
-    paths = ["/redrives", "/replays", "/operate", "/rules/check", "/rules/refused/test", "/targets/refused/crm/check"]
+    paths = [
+        "/v1/redrives",
+        "/v1/replays",
+        "/v1/rules/check",
+        "/v1/rules/refused/test",
+        "/v1/targets/refused/crm/check",
+    ]
     responses = [everything.post(path, content=body, headers=headers) for path in paths]
 
     assert {response.status_code for response in responses} <= {200, 400, 404, 422}, [
@@ -119,13 +125,13 @@ def test_simultaneous_calls_with_one_key_record_one_redrive(everything: httpx.Cl
     key = {"Idempotency-Key": "many"}
 
     def begin(number: int) -> httpx.Response:
-        return everything.post("/redrives", json=call | ({"rate": 1.0} if number % 2 else {}), headers=key)
+        return everything.post("/v1/redrives", json=call | ({"rate": 1.0} if number % 2 else {}), headers=key)
 
     with ThreadPoolExecutor(8) as threads:
         responses = list(threads.map(begin, range(16)))
     begun = {response.json()["redrive_id"] for response in responses if response.status_code == 200}
     for each in begun:
-        everything.post(f"/redrives/{each}/cancel")
+        everything.post(f"/v1/redrives/{each}/cancel")
 
     assert {response.status_code for response in responses} <= {200, 409, 422}
     assert len(begun) == 1
@@ -152,7 +158,7 @@ def test_a_body_is_limited_before_authentication(
         async def send(message: Message) -> None:
             raise AssertionError(message)
 
-        await BodyLimit(reads_all)({"type": "http", "path": "/buses/orders/events"}, waiting.get, send)
+        await BodyLimit(reads_all)({"type": "http", "path": "/v1/buses/orders/events"}, waiting.get, send)
 
     with pytest.raises(HTTPException) as raised:
         asyncio.run(call())
@@ -166,7 +172,7 @@ def test_calls_without_permission_are_refused_whatever_the_body(delivered: Serve
     delivered.installation.run("tokens", "revoke", "leaver")
     with delivered.client(delivered.installation.token("eyes-only", "read")) as eyes:
         described: dict[str, Any] = eyes.get("/openapi.json").json()["paths"]
-        before = eyes.get("/actions").json()
+        before = eyes.get("/v1/actions").json()
         names = dict.fromkeys(("rule", "name", "bus"), "refused") | {
             "target": "crm",
             "redrive": "0",
@@ -174,7 +180,7 @@ def test_calls_without_permission_are_refused_whatever_the_body(delivered: Serve
             "word": "cancel",
         }
         changing = [path.format_map(names) for path, calls in described.items() if "post" in calls]
-        reader = {"/rules/refused/test", "/rules/check"}
+        reader = {"/v1/rules/refused/test", "/v1/rules/check"}
         refused = {
             path: eyes.post(path, json={}).status_code
             for path in changing
@@ -187,4 +193,4 @@ def test_calls_without_permission_are_refused_whatever_the_body(delivered: Serve
 
         assert {path: status for path, status in refused.items() if status not in (403, 422)} == {}
         assert {response.status_code for response in anonymous} <= {401, 422}
-        assert eyes.get("/actions").json() == before
+        assert eyes.get("/v1/actions").json() == before

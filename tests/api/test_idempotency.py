@@ -12,7 +12,7 @@ import httpx
 import pytest
 from api.server import Installation, Server, order
 
-PATH = "/buses/orders/events"
+PATH = "/v1/buses/orders/events"
 STRUCTURED = {"content-type": "application/cloudevents+json"}
 
 

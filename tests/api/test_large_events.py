@@ -87,7 +87,7 @@ def test_a_large_event_has_a_result_of_its_own(kafka: Kafka, tmp_path: Path) -> 
     large = order(2, data={"text": "x" * MOST})
     batched = {"content-type": "application/cloudevents-batch+json"}
     with Server(installation) as server, server.client(installation.token("shop", "publish:parcels")) as client:
-        path = "/buses/parcels/events"
+        path = "/v1/buses/parcels/events"
         mixed = client.post(path, content=json.dumps([order(1), large, order(3)]), headers=batched)
         alone = client.post(path, content=json.dumps([large]), headers=batched)
 

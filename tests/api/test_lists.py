@@ -27,7 +27,7 @@ def pages(reader: httpx.Client, path: str, name: str, **parameters: Any) -> list
 
 
 @pytest.mark.parametrize(
-    ("path", "name"), [("/batches", "batches"), ("/dead-letters", "dead_letters"), ("/events", "events")]
+    ("path", "name"), [("/v1/batches", "batches"), ("/v1/dead-letters", "dead_letters"), ("/v1/events", "events")]
 )
 def test_pages_of_one_item_make_up_the_whole_list(path: str, name: str, reader: httpx.Client) -> None:
     """No item is repeated or missing, and the order is the same."""
@@ -41,7 +41,7 @@ def test_pages_of_one_item_make_up_the_whole_list(path: str, name: str, reader: 
 def test_events_are_found_by_type_source_and_subject(reader: httpx.Client) -> None:
     """Events have to meet all filters; an unknown bus is a problem."""
     found = {
-        text: sorted(each["event_id"] for each in reader.get(f"/events?{text}").json()["events"])
+        text: sorted(each["event_id"] for each in reader.get(f"/v1/events?{text}").json()["events"])
         for text in (
             "type=order.placed&bus=orders",
             "source=/shop&since=1h",
@@ -60,13 +60,13 @@ def test_events_are_found_by_type_source_and_subject(reader: httpx.Client) -> No
         'subject=the "Zürich"': ["o1"],
         f"subject={MARKUP}&type=order.placed": ["o2"],
     }
-    assert reader.get("/events?bus=order").status_code == 404
+    assert reader.get("/v1/events?bus=order").status_code == 404
 
 
 def test_a_batch_has_ranges_durations_and_reconciliation(reader: httpx.Client) -> None:
     """Found by the beginning of its id."""
-    batch = reader.get("/batches").json()["batches"][0]["batch_id"]
-    found = reader.get(f"/batches/{batch[:20]}").json()
+    batch = reader.get("/v1/batches").json()["batches"][0]["batch_id"]
+    found = reader.get(f"/v1/batches/{batch[:20]}").json()
 
     assert found["batch"]["batch_id"] == batch
     assert [each["stage"] for each in found["stages"]] == ["prepare", "push", "settle"]
@@ -101,27 +101,27 @@ def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.
 
 def test_buses_have_their_partitions(reader: httpx.Client) -> None:
     """And their rules, lag and flow."""
-    orders = reader.get("/buses/orders").json()
+    orders = reader.get("/v1/buses/orders").json()
 
     assert (orders["source"], orders["topics"], orders["rules"]) == ("embedded", ["placed", "paid"], 2)
     assert {each["lag"] for each in orders["partitions"]} == {0}
-    assert orders in reader.get("/buses").json()
-    assert reader.get("/buses/order").status_code == 404
+    assert orders in reader.get("/v1/buses").json()
+    assert reader.get("/v1/buses/order").status_code == 404
 
 
 def test_replays_match_the_command_line(reader: httpx.Client, delivered: Server) -> None:
     """The list is the same, except for the outcomes of deliveries."""
-    found = reader.get("/replays").json()
+    found = reader.get("/v1/replays").json()
     printed = json.loads(delivered.installation.run("replays", "list", "--json"))
 
     assert [(each["replay_id"], each["state"]) for each in found["replays"]] == [
         (each["replay_id"], each["state"]) for each in printed
     ]
     assert found["cursor"] is None
-    assert reader.get("/replays/ff").status_code == 404
+    assert reader.get("/v1/replays/ff").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/batches", "/dead-letters", "/events"])
+@pytest.mark.parametrize("path", ["/v1/batches", "/v1/dead-letters", "/v1/events"])
 def test_an_invalid_cursor_is_a_problem(path: str, reader: httpx.Client) -> None:
     """The problem says where to get a cursor."""
     response = reader.get(path, params={"cursor": "next"})

@@ -57,7 +57,7 @@ def test_metrics_need_a_token(server: Server, scraper: httpx.Client, client: htt
     refused = client.get("/metrics")
     assert refused.status_code == 403
     assert "no scope metrics" in refused.json()["detail"]
-    assert scraper.post("/buses/orders/events", json=[order()], headers=HEADERS).status_code == 403
+    assert scraper.post("/v1/buses/orders/events", json=[order()], headers=HEADERS).status_code == 403
 
 
 def test_a_scrape_agrees_with_the_deliveries(
@@ -66,9 +66,9 @@ def test_a_scrape_agrees_with_the_deliveries(
     """Counters, lag and the histogram, as read by the official parsers of both formats."""
     before = values(scraper.get("/metrics"))
     assert ("lag_events", "orders", "orders") not in before, "no runner is registered yet"
-    client.post("/buses/orders/events", json=[order(number) for number in range(7)], headers=HEADERS)
+    client.post("/v1/buses/orders/events", json=[order(number) for number in range(7)], headers=HEADERS)
     deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
-    client.post("/buses/orders/events", json=[order(7)], headers=HEADERS)
+    client.post("/v1/buses/orders/events", json=[order(7)], headers=HEADERS)
 
     found = values(scraper.get("/metrics"))
 
@@ -114,7 +114,7 @@ def test_a_killed_process_loses_no_stats(tmp_path: Path) -> None:
     made = Installation(tmp_path)
     token = made.token("prometheus", "metrics", "publish:orders")
     with Server(made) as server, server.client(token) as scraper:
-        scraper.post("/buses/orders/events", json=[order(number) for number in range(3)], headers=HEADERS)
+        scraper.post("/v1/buses/orders/events", json=[order(number) for number in range(3)], headers=HEADERS)
         made.deliver("orders")
         first = values(scraper.get("/metrics"))
         server.process.kill()

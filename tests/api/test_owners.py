@@ -48,7 +48,8 @@ def test_nothing_reveals_the_rules_of_others(delivered: Server, token: str, crm:
     }
     paths = [path for path, calls in crm.get("/openapi.json").json()["paths"].items() if "get" in calls]
     responses = {
-        path: crm.get(path.format_map(given | dict.fromkeys(("name", "batch", "replay"), "0"))) for path in paths
+        path: crm.get(path.format_map(given | dict.fromkeys(("name", "batch", "replay", "redrive"), "0")))
+        for path in paths
     }
     with delivered.client() as browser:
         browser.post("/page/login", data={"token": token})
@@ -57,8 +58,8 @@ def test_nothing_reveals_the_rules_of_others(delivered: Server, token: str, crm:
 
     refused = sorted(path for path, response in responses.items() if response.status_code == 403)
     assert refused == [
-        *("/actions", "/audit", "/batches", "/batches/{batch}", "/chunks", "/metrics", "/pools"),
-        *("/quality", "/quality/{hour}", "/rule-changes"),
+        *("/metrics", "/v1/actions", "/v1/audit", "/v1/batches", "/v1/batches/{batch}", "/v1/chunks", "/v1/pools"),
+        *("/v1/quality", "/v1/quality/{hour}", "/v1/rule-changes"),
     ]
     revealing = [path for path, response in (responses | pages).items() if OTHER in response.text]
     assert revealing == [f"/rules/{OTHER}"]  # it says that the rule does not exist
@@ -88,30 +89,29 @@ def test_dead_letters_of_others_are_hidden(delivered: Server) -> None:
 
 def test_own_objects_are_shown(crm: httpx.Client) -> None:
     """The rule with its target and dead letters, and the events of its bus with their traces."""
-    entries = crm.get("/dead-letters").json()["dead_letters"]
-    (event,) = crm.get("/events/o2").json()["events"]
+    entries = crm.get("/v1/dead-letters").json()["dead_letters"]
+    (event,) = crm.get("/v1/events/o2").json()["events"]
 
-    assert list(crm.get("/rules").json()["rules"]) == ["refused"]
-    assert [(each["rule"], each["target"]) for each in crm.get("/targets").json()] == [("refused", "crm")]
+    assert list(crm.get("/v1/rules").json()["rules"]) == ["refused"]
+    assert [(each["rule"], each["target"]) for each in crm.get("/v1/targets").json()] == [("refused", "crm")]
     assert sorted(each["rule"] or "" for each in entries) == ["", "refused"]
-    assert [each["bus"] for each in crm.get("/buses").json()] == ["orders"]
+    assert [each["bus"] for each in crm.get("/v1/buses").json()] == ["orders"]
     assert {each["rule"] for each in (*event["rules"], *event["deliveries"])} == {"refused"}
-    assert len(crm.get("/events", params={"bus": "orders"}).json()["events"]) == 3
+    assert len(crm.get("/v1/events", params={"bus": "orders"}).json()["events"]) == 3
 
 
 def test_objects_of_others_cannot_be_changed(delivered: Server, token: str, crm: httpx.Client) -> None:
     """Rules of others are not found, redrives and replays need own rules, and buses of others take no events."""
     replay = {"bus": "orders", "since": SINCE}
-    word = {"action": "pause rule", "rule": OTHER}
     statuses = [
-        crm.post("/operate", json=word).status_code,
-        crm.post(f"/targets/{OTHER}/archive/send", json={"event": order(9)}).status_code,
-        crm.post(f"/rules/{OTHER}/release", json={}).status_code,
-        crm.post("/redrives", json={"everything": True, "dry_run": True}).status_code,
-        crm.post("/redrives", json={"rule": OTHER}).status_code,
-        crm.post("/replays", json=replay | {"as_of": "original"}).status_code,
-        crm.post("/replays", json=replay | {"rules": [OTHER]}).status_code,
-        crm.post("/buses/orders/events", json=order(9), headers={"content-type": "application/cloudevents+json"}),
+        crm.post(f"/v1/rules/{OTHER}/pause").status_code,
+        crm.post(f"/v1/targets/{OTHER}/archive/send", json={"event": order(9)}).status_code,
+        crm.post(f"/v1/rules/{OTHER}/release", json={}).status_code,
+        crm.post("/v1/redrives", json={"everything": True, "dry_run": True}).status_code,
+        crm.post("/v1/redrives", json={"rule": OTHER}).status_code,
+        crm.post("/v1/replays", json=replay | {"as_of": "original"}).status_code,
+        crm.post("/v1/replays", json=replay | {"rules": [OTHER]}).status_code,
+        crm.post("/v1/buses/orders/events", json=order(9), headers={"content-type": "application/cloudevents+json"}),
     ]
     with delivered.client() as browser:
         browser.post("/page/login", data={"token": token})
@@ -120,7 +120,7 @@ def test_objects_of_others_cannot_be_changed(delivered: Server, token: str, crm:
     assert statuses[:-1] == [404, 404, 404, 400, 400, 400, 400]
     assert (statuses[-1].status_code, "no owner" in statuses[-1].json()["detail"]) == (403, True)
     assert paused.status_code == 404
-    assert crm.post("/redrives", json={"rule": "refused", "dry_run": True}).json()["taken"] == [
+    assert crm.post("/v1/redrives", json={"rule": "refused", "dry_run": True}).json()["taken"] == [
         {"of": "refused/crm", "count": 1}
     ]
-    assert crm.post("/replays", json=replay | {"rules": ["refused"], "dry_run": True}).status_code == 200
+    assert crm.post("/v1/replays", json=replay | {"rules": ["refused"], "dry_run": True}).status_code == 200

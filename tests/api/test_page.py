@@ -28,7 +28,7 @@ FORMS = ["login", "logout"]
 #: A text of each page.
 WANTED = {
     "": "maximum_retry_attempts</a>: 1",
-    "/actions": "POST /replays",
+    "/actions": "POST /v1/replays",
     "/backtests": ">refused</a>",
     "/backtests/{backtest_id}": "Would be sent: 1",
     "/batches": "committed",

@@ -279,16 +279,17 @@ def test_the_api_does_what_the_page_does(delivered: Server) -> None:
     """With a token of the scope operate, whose name is recorded; a reader is refused."""
     robot = delivered.client(delivered.installation.token("robot", "operate", "read", "payloads"))
     reader = delivered.client(delivered.installation.token("watcher", "read"))
-    word = {"action": "pause target", "rule": "all-orders", "target": "archive"}
+    target = "/v1/targets/all-orders/archive"
     with robot, reader:
-        refused = [reader.post(path, json=word).status_code for path in ("/operate", "/redrives", "/redrives/1/cancel")]
-        said = robot.post("/operate", json=word).json()
-        page = robot.post("/operate", json=word | {"action": "resume target"}).json()
-        would = robot.post("/redrives", json={"rule": "refused", "again": True, "dry_run": True}).json()
-        begun = robot.post("/redrives", json={"rule": "refused", "again": True}).json()
-        ended = robot.post(f"/redrives/{begun['redrive_id'][:8]}/cancel").json()
-        nothing = robot.post("/redrives", json={})
-        listed = reader.get("/redrives").json()
+        paths = (f"{target}/pause", "/v1/redrives", "/v1/redrives/1/cancel")
+        refused = [reader.post(path, json={"rule": "refused"}).status_code for path in paths]
+        said = robot.post(f"{target}/pause").json()
+        page = robot.post(f"{target}/resume").json()
+        would = robot.post("/v1/redrives", json={"rule": "refused", "again": True, "dry_run": True}).json()
+        begun = robot.post("/v1/redrives", json={"rule": "refused", "again": True}).json()
+        ended = robot.post(f"/v1/redrives/{begun['redrive_id'][:8]}/cancel").json()
+        nothing = robot.post("/v1/redrives", json={})
+        listed = reader.get("/v1/redrives").json()
 
     assert refused == [403, 403, 403]
     assert (said["changed"], page["changed"]) == (True, True)

@@ -131,5 +131,5 @@ def test_the_timeline_has_request_and_response_of_each_attempt(desk: Server, win
     assert window.title() == "Bad Request - EventBridge"
 
     with desk.client(desk.installation.token("eyes", "read")) as eyes:
-        (event,) = eyes.get("/events/letter-1").json()["events"]
+        (event,) = eyes.get("/v1/events/letter-1").json()["events"]
     assert [each["response_head"] for each in event["steps"] if each["response_head"]] == [HIDDEN]

@@ -12,13 +12,13 @@ from api.server import Installation, Server, order
 
 from eventbridge.ledger import Ledger
 
-PATH = "/buses/orders/events"
+PATH = "/v1/buses/orders/events"
 BATCHED = {"content-type": "application/cloudevents-batch+json"}
 
 
 def post(client: httpx.Client, bus: str = "orders") -> httpx.Response:
     """Publish one event."""
-    return client.post(f"/buses/{bus}/events", json=[order()], headers=BATCHED)
+    return client.post(f"/v1/buses/{bus}/events", json=[order()], headers=BATCHED)
 
 
 def until(client: httpx.Client, status: int) -> httpx.Response:
@@ -104,14 +104,14 @@ def test_health_is_503_if_rules_were_never_valid(tmp_path: Path) -> None:
     (tmp_path / "rules" / "orders.yaml").write_text("rules: [")
     with Server(made) as server, server.client(token) as client:
         health, publish = client.get("/health"), post(client)
-        hook = client.post("/hooks/code", content=b"{}", headers={"authorization": ""})
+        hook = client.post("/v1/hooks/code", content=b"{}", headers={"authorization": ""})
         _, said = server.end()
 
     assert (health.status_code, health.json()["rules"]) == (503, "failing")
     assert (publish.status_code, publish.headers["retry-after"]) == (503, "5")
     assert "orders.yaml" in publish.json()["detail"]
     assert (hook.status_code, "orders.yaml" in hook.text) == (503, False)
-    assert "POST /hooks/code: " in said
+    assert "POST /v1/hooks/code: " in said
     assert "orders.yaml" in said
 
 
@@ -127,4 +127,4 @@ def test_errors_of_the_ledger_are_hidden_without_a_token(tmp_path: Path) -> None
     assert (response.status_code, response.headers["retry-after"]) == (503, "5")
     assert "its log has the reason" in response.json()["detail"]
     assert "ledger" not in response.text
-    assert "POST /buses/orders/events: " in said
+    assert "POST /v1/buses/orders/events: " in said

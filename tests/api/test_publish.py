@@ -1,4 +1,4 @@
-"""`POST /buses/{bus}/events` on a server in a process of its own: events with a position are on the bus."""
+"""`POST /v1/buses/{bus}/events` on a server in a process of its own: events with a position are on the bus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from api.server import Installation, Server, order
 
 BATCHED = {"content-type": "application/cloudevents-batch+json"}
 STRUCTURED = {"content-type": "application/cloudevents+json; charset=utf-8"}
-PATH = "/buses/orders/events"
+PATH = "/v1/buses/orders/events"
 
 
 def position_of(result: dict[str, Any]) -> tuple[int, int]:
@@ -142,7 +142,7 @@ def test_events_with_one_key_keep_their_order(server: Server, client: httpx.Clie
 @pytest.mark.parametrize(
     ("path", "headers", "content", "status", "said"),
     [
-        ("/buses/order/events", STRUCTURED, b"{}", 403, "no scope publish:order."),
+        ("/v1/buses/order/events", STRUCTURED, b"{}", 403, "no scope publish:order."),
         (f"{PATH}?topic=paying", STRUCTURED, b"{}", 404, "Did you mean paid?"),
         (PATH, {"content-type": "application/json"}, b"[]", 415, "belongs to no CloudEvents mode"),
         (PATH, {}, b"[]", 415, "No content type. Send application/"),
@@ -258,8 +258,8 @@ def test_head_gets_the_response_of_get_without_a_body(path: str, client: httpx.C
 def test_the_bus_of_operational_events_takes_no_events(server: Server) -> None:
     """Only EventBridge publishes operational events, whatever a token allows."""
     with server.client(server.installation.token("everything", "publish:*")) as client:
-        response = client.post("/buses/eventbridge/events", json=[order()], headers=BATCHED)
-        unknown = client.post("/buses/order/events", json=[order()], headers=BATCHED)
+        response = client.post("/v1/buses/eventbridge/events", json=[order()], headers=BATCHED)
+        unknown = client.post("/v1/buses/order/events", json=[order()], headers=BATCHED)
 
     assert (response.status_code, unknown.status_code) == (403, 404)
     assert "Did you mean orders?" in unknown.json()["detail"]

@@ -14,11 +14,11 @@ from api.server import Server
 @pytest.mark.parametrize(
     ("path", "command"),
     [
-        ("/rules", ["rules", "show"]),
-        ("/rules/refused", ["rules", "show", "refused"]),
-        ("/targets", ["targets", "list"]),
-        ("/events/o2", ["events", "why", "o2"]),
-        ("/audit", ["audit"]),
+        ("/v1/rules", ["rules", "show"]),
+        ("/v1/rules/refused", ["rules", "show", "refused"]),
+        ("/v1/targets", ["targets", "list"]),
+        ("/v1/events/o2", ["events", "why", "o2"]),
+        ("/v1/audit", ["audit"]),
     ],
 )
 def test_a_document_matches_the_command_line(
@@ -33,7 +33,7 @@ def test_a_document_matches_the_command_line(
 
 def test_status_matches_the_command_line(delivered: Server, reader: httpx.Client) -> None:
     """Except for its own time."""
-    found = reader.get("/status", params={"batches": 3}).json()
+    found = reader.get("/v1/status", params={"batches": 3}).json()
 
     printed = json.loads(delivered.installation.run("status", "--batches", "3", "--json"))
     assert found.keys() == printed.keys()
@@ -44,11 +44,11 @@ def test_status_matches_the_command_line(delivered: Server, reader: httpx.Client
 
 def test_dead_letters_are_filtered_by_parameters(reader: httpx.Client) -> None:
     """By reason, with a limit, whole, and by name."""
-    both = reader.get("/dead-letters").json()
-    (one,) = reader.get("/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
-    first = reader.get("/dead-letters", params={"limit": 1}).json()
-    whole = reader.get(f"/dead-letters/{one['name']}").json()
-    exported = reader.get("/dead-letters", params={"whole": True, "limit": 500}).json()["dead_letters"]
+    both = reader.get("/v1/dead-letters").json()
+    (one,) = reader.get("/v1/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
+    first = reader.get("/v1/dead-letters", params={"limit": 1}).json()
+    whole = reader.get(f"/v1/dead-letters/{one['name']}").json()
+    exported = reader.get("/v1/dead-letters", params={"whole": True, "limit": 500}).json()["dead_letters"]
 
     assert sorted(each["event_id"] or each["reason"] for each in both["dead_letters"]) == ["malformed", "o2"]
     assert (len(first["dead_letters"]), first["more"], both["more"]) == (1, True, False)
@@ -59,12 +59,12 @@ def test_dead_letters_are_filtered_by_parameters(reader: httpx.Client) -> None:
 
 def test_a_lost_file_hides_no_other_dead_letter(reader: httpx.Client, delivered: Server) -> None:
     """The list has the dead letters of all other files, and names the lost one."""
-    both = reader.get("/dead-letters").json()
+    both = reader.get("/v1/dead-letters").json()
     lost, *_ = sorted((delivered.installation.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
     aside = lost.rename(lost.with_suffix(".aside"))
     try:
-        found = reader.get("/dead-letters").json()
-        groups = reader.get("/dead-letter-groups").json()
+        found = reader.get("/v1/dead-letters").json()
+        groups = reader.get("/v1/dead-letter-groups").json()
     finally:
         aside.rename(lost)
 
@@ -85,8 +85,8 @@ def test_a_file_with_damaged_events_hides_no_other_dead_letter(reader: httpx.Cli
     last = event.data_page_offset + event.total_compressed_size - 1
     damaged.write_bytes(good[:last] + bytes([good[last] ^ 255]) + good[last + 1 :])
     try:
-        listed = reader.get("/dead-letters").json()
-        whole = reader.get("/dead-letters", params={"whole": True}).json()
+        listed = reader.get("/v1/dead-letters").json()
+        whole = reader.get("/v1/dead-letters", params={"whole": True}).json()
     finally:
         damaged.write_bytes(good)
 
@@ -99,12 +99,12 @@ def test_a_file_with_damaged_events_hides_no_other_dead_letter(reader: httpx.Cli
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/rules/refuse", 404, "refused"),
-        ("/events/o9", 404, "o9"),
-        ("/dead-letters?reason=Never", 400, "unknown reason 'Never'"),
-        ("/dead-letters?limit=0", 422, "limit"),
-        ("/events/o1?since=soon", 400, "not a time"),
-        ("/audit?batch=ff", 404, "there is no batch 'ff'"),
+        ("/v1/rules/refuse", 404, "refused"),
+        ("/v1/events/o9", 404, "o9"),
+        ("/v1/dead-letters?reason=Never", 400, "unknown reason 'Never'"),
+        ("/v1/dead-letters?limit=0", 422, "limit"),
+        ("/v1/events/o1?since=soon", 400, "not a time"),
+        ("/v1/audit?batch=ff", 404, "there is no batch 'ff'"),
     ],
 )
 def test_an_error_is_a_problem(path: str, status: int, said: str, reader: httpx.Client) -> None:
@@ -117,8 +117,8 @@ def test_an_error_is_a_problem(path: str, status: int, said: str, reader: httpx.
 
 def test_payloads_need_the_right_to_see_them(delivered: Server, reader: httpx.Client) -> None:
     """Without the scope, no document and no page has the event's text, and each names the needed scope."""
-    (dead_letter,) = reader.get("/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
-    paths = [f"/dead-letters/{dead_letter['name']}", "/events/o2", "/schemas/order.placed"]
+    (dead_letter,) = reader.get("/v1/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
+    paths = [f"/v1/dead-letters/{dead_letter['name']}", "/v1/events/o2", "/v1/schemas/order.placed"]
     shown = [reader.get(path).text for path in paths]
     token = delivered.installation.token("blind", "read", "operate")
     pages = [
@@ -131,8 +131,8 @@ def test_payloads_need_the_right_to_see_them(delivered: Server, reader: httpx.Cl
     ]
 
     with delivered.client(token) as blind, delivered.client() as browser:
-        tried = [blind.post("/rules/refused/test", json={"event_id": "o2"}).status_code]
-        tried += [blind.post("/targets/refused/crm/send", json={"event_id": "o2"}).status_code]
+        tried = [blind.post("/v1/rules/refused/test", json={"event_id": "o2"}).status_code]
+        tried += [blind.post("/v1/targets/refused/crm/send", json={"event_id": "o2"}).status_code]
         hidden = [blind.get(path).text for path in paths]
         browser.post("/page/login", data={"token": token})
         hidden += [browser.get(f"/page{path}").text for path in pages]
@@ -147,7 +147,7 @@ def test_payloads_need_the_right_to_see_them(delivered: Server, reader: httpx.Cl
 
 def test_reading_needs_the_scope_read(delivered: Server) -> None:
     """401 without a token, 403 with a token to publish; the page asks for a token."""
-    paths = ["/status", "/rules", "/targets", "/dead-letters", "/events/o1", "/audit"]
+    paths = ["/v1/status", "/v1/rules", "/v1/targets", "/v1/dead-letters", "/v1/events/o1", "/v1/audit"]
     with (
         delivered.client() as anonymous,
         delivered.client(delivered.installation.token("shop", "publish:*")) as publisher,

@@ -29,19 +29,34 @@ CONNECTIONS = {
 }
 #: Read calls of the API, with placeholders.
 CALLS = (
-    *("/status", "/buses", "/buses/orders", "/rules", "/rules/guarded", "/rules/guarded/versions", "/rule-changes"),
     *(
-        "/targets",
-        "/pools",
-        "/actions",
-        "/audit",
-        "/stats",
-        "/schemas",
-        "/batches",
-        "/chunks",
-        "/chunks?failures=true",
+        "/v1/status",
+        "/v1/buses",
+        "/v1/buses/orders",
+        "/v1/rules",
+        "/v1/rules/guarded",
+        "/v1/rules/guarded/versions",
+        "/v1/rule-changes",
     ),
-    *("/dead-letters?whole=true", "/dead-letter-groups", "/events?bus=orders", "/events/o1", "/redrives", "/replays"),
+    *(
+        "/v1/targets",
+        "/v1/pools",
+        "/v1/actions",
+        "/v1/audit",
+        "/v1/stats",
+        "/v1/schemas",
+        "/v1/batches",
+        "/v1/chunks",
+        "/v1/chunks?failures=true",
+    ),
+    *(
+        "/v1/dead-letters?whole=true",
+        "/v1/dead-letter-groups",
+        "/v1/events?bus=orders",
+        "/v1/events/o1",
+        "/v1/redrives",
+        "/v1/replays",
+    ),
     *("/metrics?targets=true", "/openapi.json"),
 )
 
@@ -100,12 +115,12 @@ def test_no_secret_is_shown(guarded: Server) -> None:
         texts = linked_pages(browser)
         texts |= {f"GET {path}": program.get(path).raise_for_status().text for path in CALLS}
         for name in CONNECTIONS:
-            path = f"/targets/guarded/{name}"
+            path = f"/v1/targets/guarded/{name}"
             texts[f"try {name}"] = send_event(browser, f"/page{path}/try")
             texts[f"send {name}"] = program.post(f"{path}/send", json={"event": order(3)}).raise_for_status().text
             texts[f"check {name}"] = program.post(f"{path}/check").raise_for_status().text
 
     assert [(where, form) for where, text in texts.items() for form in FORMS if form in text] == []
-    assert len([where for where in texts if "/dead-letters/" in where]) >= len(CONNECTIONS)
+    assert len([where for where in texts if "/v1/dead-letters/" in where]) >= len(CONNECTIONS)
     assert len([where for where in texts if where.startswith("/page/request")]) >= len(CONNECTIONS)
     assert len([where for where, text in texts.items() if "*****" in text]) > 2 * len(CONNECTIONS)

@@ -9,7 +9,7 @@ import pytest
 from api.server import Installation, Server, order
 from services.postgresql import Postgresql
 
-PATH = "/buses/orders/events"
+PATH = "/v1/buses/orders/events"
 BATCHED = {"content-type": "application/cloudevents-batch+json"}
 QUOTA = """
 owners: {desk: {published: 1/s}}
@@ -44,7 +44,7 @@ def test_two_servers_act_as_one(made: Installation) -> None:
             repeated = [client.post(PATH, json=[order(100)], headers=keyed) for client in (first, second)]
             whole = [order(number) for number in range(50)]
             published = [
-                client.post("/buses/tight/events", json=whole, headers=BATCHED).status_code
+                client.post("/v1/buses/tight/events", json=whole, headers=BATCHED).status_code
                 for client in (first, second)
             ]
         ends = [server.end() for server in (one, two)]

@@ -15,7 +15,7 @@ import httpx
 from api.server import Installation, Server, order
 
 CALLERS = 4
-PATH = "/buses/orders/events"
+PATH = "/v1/buses/orders/events"
 BATCHED = {"content-type": "application/cloudevents-batch+json"}
 
 

@@ -14,13 +14,13 @@ from api.server import Installation, Server, order
 
 from eventbridge.cli import main
 
-PATH = "/buses/orders/events"
+PATH = "/v1/buses/orders/events"
 HEADERS = {"content-type": "application/cloudevents-batch+json"}
 
 
 def status(client: httpx.Client, bus: str = "orders") -> int:
     """Publish one event and return the status."""
-    return client.post(f"/buses/{bus}/events", json=[order()], headers=HEADERS).status_code
+    return client.post(f"/v1/buses/{bus}/events", json=[order()], headers=HEADERS).status_code
 
 
 @pytest.mark.parametrize("header", ["", "Bearer ebt_unknown", "Bearer", "Basic ZWJ0Xzo=", "Bearer \u00e9"])

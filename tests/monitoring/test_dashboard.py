@@ -40,7 +40,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with prometheus(folder, server.url.removeprefix("http://"), token) as url:
             for numbers in (range(20), range(20, 40)):
                 events = [order(number) for number in numbers]
-                shop.post("/buses/orders/events", json=events, headers=HEADERS).raise_for_status()
+                shop.post("/v1/buses/orders/events", json=events, headers=HEADERS).raise_for_status()
                 _deliver(made)
                 _wait(url, f'eventbridge_deliveries_total{{status="delivered"}} == {numbers.stop}')
             _wait(url, 'rate(eventbridge_deliveries_total{status="delivered"}[1m]) > 0')

@@ -154,20 +154,20 @@ def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> N
         bearer = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="ann", role=role))
         return ask(airflow, "", method, path, headers={"authorization": f"Bearer {bearer}"}, **content)
 
-    word = {"action": "pause target", "rule": "all", "target": "file"}
+    target = "/eventbridge/v1/targets/all/file"
     statuses = [
-        ask(airflow, "admin", "GET", "/eventbridge/status").status_code,
-        call("viewer", "GET", "/eventbridge/status").status_code,
-        call("viewer", "POST", "/eventbridge/operate", json=word).status_code,
-        call("user", "POST", "/eventbridge/operate", json=word).status_code,
-        ask(airflow, "", "GET", "/eventbridge/status", headers={"authorization": "Bearer x"}).status_code,
+        ask(airflow, "admin", "GET", "/eventbridge/v1/status").status_code,
+        call("viewer", "GET", "/eventbridge/v1/status").status_code,
+        call("viewer", "POST", f"{target}/pause").status_code,
+        call("user", "POST", f"{target}/pause").status_code,
+        ask(airflow, "", "GET", "/eventbridge/v1/status", headers={"authorization": "Bearer x"}).status_code,
     ]
     set_by = [each.set_by for each in runtime.ledger.overrides.all() if each.target == "file" and each.rule == "all"]
-    call("user", "POST", "/eventbridge/operate", json=word | {"action": "resume target"})
+    call("user", "POST", f"{target}/resume")
 
     assert statuses == [401, 200, 403, 200, 403]
     assert set_by == ["user ann"]
-    assert call("admin", "GET", "/eventbridge/actions").json()["actions"][0]["by"] == "user ann"
+    assert call("admin", "GET", "/eventbridge/v1/actions").json()["actions"][0]["by"] == "user ann"
 
 
 def test_a_team_sees_and_touches_what_it_owns(airflow: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:

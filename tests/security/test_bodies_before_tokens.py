@@ -16,14 +16,14 @@ from eventbridge.api.app import create_app
 
 #: Calls that take a body, with one that the framework would parse.
 CALLS = (
-    "POST /buses/orders/events",
-    "POST /rules/check",
-    "POST /rules/all-orders/test",
-    "POST /rules/all-orders/release",
-    "POST /targets/all-orders/archive/send",
-    "POST /targets/all-orders/archive/check",
-    "POST /redrives",
-    "POST /replays",
+    "POST /v1/buses/orders/events",
+    "POST /v1/rules/check",
+    "POST /v1/rules/all-orders/test",
+    "POST /v1/rules/all-orders/release",
+    "POST /v1/targets/all-orders/archive/send",
+    "POST /v1/targets/all-orders/archive/check",
+    "POST /v1/redrives",
+    "POST /v1/replays",
 )
 _ANNOUNCED = 8_700_000
 
@@ -59,7 +59,7 @@ def test_every_call_with_a_body_is_refused_unread(server: Server) -> None:
         (method, path) for path, calls in paths.items() for method, call in calls.items() if "requestBody" in call
     }
 
-    for method, path in sorted(with_body - {("post", "/hooks/{name}")}):
+    for method, path in sorted(with_body - {("post", "/v1/hooks/{name}")}):
         call = f"{method.upper()} {path.replace('{', '').replace('}', '')}"
         assert response_to_half_a_call(server, call, "").startswith(b"HTTP/1.1 401 "), call
     assert len(with_body) > 5
@@ -71,7 +71,7 @@ def test_a_large_body_with_a_wrong_token_costs_no_time(server: Server) -> None:
     began = time.monotonic()
     with httpx.Client(base_url=server.url, timeout=30) as client:
         responses = [
-            client.post("/rules/check", content=body, headers={"content-type": "application/json"}) for _ in range(3)
+            client.post("/v1/rules/check", content=body, headers={"content-type": "application/json"}) for _ in range(3)
         ]
 
     assert [response.status_code for response in responses] == [401] * 3
@@ -92,7 +92,7 @@ def test_nothing_describes_the_api_without_a_token(server: Server, path: str) ->
 
 @pytest.mark.parametrize(
     "path",
-    ["/status", "/health", "/nowhere", "/openapi.json", "/metrics", "/rules", "/page", "/hooks/x"],
+    ["/v1/status", "/health", "/nowhere", "/openapi.json", "/metrics", "/v1/rules", "/page", "/v1/hooks/x"],
 )
 def test_no_response_is_guessed_at_or_kept(server: Server, path: str) -> None:
     """Each response, a refusal too, says that it is what its content type says, and is not to be stored."""
@@ -112,4 +112,4 @@ def test_every_route_that_takes_a_token_asks_for_it_first(server: Server) -> Non
         routes = create_app(runtime).routes
     others = {route.path for route in routes if hasattr(route, "path") and not isinstance(route, TokenFirst)}
 
-    assert {path for path in others if not path.startswith("/page")} == {"/health", "/hooks/{name}"}
+    assert {path for path in others if not path.startswith("/page")} == {"/health", "/v1/hooks/{name}"}

@@ -21,14 +21,22 @@ from eventbridge.api.routes import MAX_CALL_BYTES, JsonCall
 
 #: Calls with a body that a model reads.
 CALLS = (
-    "/operate",
-    "/redrives",
-    "/replays",
-    "/rules/check",
-    "/rules/all-orders/test",
-    "/rules/all-orders/release",
-    "/targets/all-orders/archive/send",
+    "/v1/rules/all-orders/priority",
+    "/v1/targets/all-orders/archive/rate",
+    "/v1/redrives",
+    "/v1/replays",
+    "/v1/rules/check",
+    "/v1/rules/all-orders/test",
+    "/v1/rules/all-orders/release",
+    "/v1/targets/all-orders/archive/send",
 )
+
+
+def method_of(path: str) -> str:
+    """Return the method of a call."""
+    return "PUT" if path.endswith(("/priority", "/rate")) else "POST"
+
+
 MANY = {f"k{number}": 1 for number in range(200_000)}
 
 
@@ -69,7 +77,7 @@ def test_every_call_with_a_body_is_tried_here(server: Server) -> None:
 @pytest.mark.parametrize("path", CALLS)
 def test_unknown_members_are_refused_in_a_few_words(path: str, client: httpx.Client) -> None:
     """However many a body has: the response names some of them, and those that there are."""
-    response = client.post(path, json=MANY)
+    response = client.request(method_of(path), path, json=MANY)
 
     assert response.status_code == 422
     assert "k0" in response.text
@@ -79,7 +87,10 @@ def test_unknown_members_are_refused_in_a_few_words(path: str, client: httpx.Cli
 def test_a_body_is_no_larger_than_an_event_and_a_rule_file(server: Server, client: httpx.Client) -> None:
     """Only calls that publish take more."""
     content = b'{"action": "' + b"x" * (MAX_CALL_BYTES + 1_048_576) + b'"}'
-    responses = [client.post(path, content=content, headers={"content-type": "application/json"}) for path in CALLS]
+    responses = [
+        client.request(method_of(path), path, content=content, headers={"content-type": "application/json"})
+        for path in CALLS
+    ]
 
     assert {each.status_code for each in responses} == {413}
 
@@ -116,7 +127,7 @@ def test_other_calls_get_a_response_meanwhile(server: Server, client: httpx.Clie
     thread.start()
     for _ in range(3):
         seen = len(waits)
-        client.post("/redrives", content=content, headers={"content-type": "application/json"})
+        client.post("/v1/redrives", content=content, headers={"content-type": "application/json"})
         while len(waits) < seen + 2:  # one that began before the call was refused has ended
             time.sleep(0.01)
         longest.append(max(waits[seen:]))
@@ -130,6 +141,6 @@ def test_other_calls_get_a_response_meanwhile(server: Server, client: httpx.Clie
 def test_an_event_of_many_members_is_an_event(client: httpx.Client) -> None:
     """What may be large is taken: an event has any members, and the response is that of any event."""
     event = order(1, data={f"k{number}": 1 for number in range(50_000)})
-    response = client.post("/rules/all-orders/test", json={"event": event})
+    response = client.post("/v1/rules/all-orders/test", json={"event": event})
 
     assert (response.status_code, response.json()["matched"]) == (200, True)

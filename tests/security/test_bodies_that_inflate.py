@@ -73,7 +73,7 @@ def call(client: httpx.AsyncClient, path: str, number: int, coding: str = "gzip"
     return asyncio.create_task(client.post(path, content=content, headers=headers))
 
 
-PATHS = pytest.mark.parametrize("path", ["/buses/orders/events", "/hooks/code"])
+PATHS = pytest.mark.parametrize("path", ["/v1/buses/orders/events", "/v1/hooks/code"])
 
 
 @PATHS

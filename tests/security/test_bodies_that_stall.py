@@ -35,7 +35,7 @@ def stalled_bodies(server: Server, path: str, secret: str) -> Iterator[list[sock
         yield calls
 
 
-@pytest.mark.parametrize("path", ["/buses/orders/events", "/hooks/code"])
+@pytest.mark.parametrize("path", ["/v1/buses/orders/events", "/v1/hooks/code"])
 def test_stalled_bodies_block_no_other_call(server: Server, path: str) -> None:
     """With a token of its own, or none for a webhook: each later call gets its response, and the oldest body a 503."""
     publisher, attacker = (server.installation.token(f"t-{uuid.uuid4()}", "publish:orders") for _ in range(2))

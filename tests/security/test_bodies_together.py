@@ -62,7 +62,7 @@ async def _sent(first: str, then: str) -> tuple[int, int, list[HTTPException]]:
     return filled, refused, calls.refused
 
 
-@pytest.mark.parametrize("path", ["/hooks/code", "/buses/orders/events"])
+@pytest.mark.parametrize("path", ["/v1/hooks/code", "/v1/buses/orders/events"])
 def test_bodies_are_bounded_together(path: str) -> None:
     """One body more than fits is refused until others have ended."""
     filled, refused, reasons = asyncio.run(_sent(path, path))
@@ -74,6 +74,6 @@ def test_bodies_are_bounded_together(path: str) -> None:
 
 def test_webhooks_leave_others_room() -> None:
     """Calls without a token cannot keep those with a token from publishing."""
-    filled, refused, _ = asyncio.run(_sent("/hooks/code", "/buses/orders/events"))
+    filled, refused, _ = asyncio.run(_sent("/v1/hooks/code", "/v1/buses/orders/events"))
 
     assert (filled, refused) == (1, 0)

@@ -29,7 +29,7 @@ HALF_HEAD = b"GET /health HTTP/1.1\r\nhost: x\r\nx-half: "
 WAITS = {
     "no head": b"",
     "half a head": HALF_HEAD,
-    "half a body": b"POST /hooks/code HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
+    "half a body": b"POST /v1/hooks/code HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
     "half a head after a call": b"GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n" + HALF_HEAD,
 }
 
@@ -97,7 +97,7 @@ def test_a_head_that_never_ends_is_refused(server: Server) -> None:
 def test_a_body_may_be_larger_than_a_head(server: Server) -> None:
     """The limit of a head counts no byte of a body."""
     with server.client() as client:
-        assert client.post("/hooks/code", content=b"x" * 16 * MAX_HEAD_BYTES).status_code == 403
+        assert client.post("/v1/hooks/code", content=b"x" * 16 * MAX_HEAD_BYTES).status_code == 403
 
 
 async def _large_or_small(scope: Scope, receive: Receive, send: Send) -> None:

@@ -59,7 +59,7 @@ def send(client: socket.socket, content: bytes, times: int) -> None:
 def call_with_headers(count: int) -> bytes:
     """Return a call to a webhook with that many headers."""
     headers = [b"host: x", b"content-length: 0", *(b"h%d:" % number for number in range(count - 2))]
-    return b"POST /hooks/code HTTP/1.1\r\n" + b"\r\n".join(headers) + b"\r\n\r\n"
+    return b"POST /v1/hooks/code HTTP/1.1\r\n" + b"\r\n".join(headers) + b"\r\n\r\n"
 
 
 def test_calls_that_wait_for_no_response_take_no_memory(server: Server) -> None:
@@ -90,7 +90,7 @@ def test_a_few_calls_may_be_sent_at_once(server: Server) -> None:
 def test_a_call_gets_its_own_response_when_rubbish_follows(server: Server) -> None:
     """Not a 400, after which its caller would believe that nothing was done."""
     with connection(server) as client:
-        client.sendall(b"POST /hooks/code HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}}\r\n")
+        client.sendall(b"POST /v1/hooks/code HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}}\r\n")
         assert received(client).startswith(b"HTTP/1.1 403 ")
 
 
@@ -119,7 +119,7 @@ def test_a_call_may_have_many_headers(server: Server, count: int) -> None:
 
 def test_bodies_in_tiny_chunks_delay_no_other_call(server: Server) -> None:
     """What is read from a connection at a time is parsed in pieces, between which others get their turn."""
-    head = b"POST /hooks/code HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = b"POST /v1/hooks/code HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     stop = threading.Event()
 
     def attack() -> None:
@@ -154,4 +154,4 @@ def test_a_large_body_arrives_whole(server: Server) -> None:
     parts = (b"x" * 100 for _ in range(5_000))
 
     with server.client() as client:
-        assert client.post("/hooks/code", content=parts).status_code == 403
+        assert client.post("/v1/hooks/code", content=parts).status_code == 403

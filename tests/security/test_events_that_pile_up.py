@@ -69,7 +69,7 @@ def test_inflated_bodies_count_until_their_calls_end(tmp_path: Path, monkeypatch
 
             async def call(number: int) -> httpx.Response:
                 content = gzip.compress(json.dumps(order(number, data="x" * EVENT_BYTES)).encode())
-                return await client.post("/buses/orders/events", content=content, headers=headers)
+                return await client.post("/v1/buses/orders/events", content=content, headers=headers)
 
             calls = [asyncio.create_task(call(number)) for number in range(CALLS)]
             async with asyncio.timeout(WAIT):

@@ -51,8 +51,8 @@ def test_a_name_that_exists_looks_like_one_that_does_not(hooked: Server, name: s
         "in an unknown format": {"x-hub-signature-256": "md5=1", "stripe-signature": "t=x", "webhook-id": "1"},
     }[signed]
     with hooked.client() as client:
-        known = client.post(f"/hooks/{name}", content=body, headers=headers)
-        unknown = client.post("/hooks/nothing", content=body, headers=headers)
+        known = client.post(f"/v1/hooks/{name}", content=body, headers=headers)
+        unknown = client.post("/v1/hooks/nothing", content=body, headers=headers)
 
     assert known.status_code == 403
     assert seen(known) == seen(unknown)
@@ -68,7 +68,7 @@ def test_the_response_time_reveals_nothing(hooked: Server, size: int) -> None:
         for _ in range(5):
             for name, seconds in took.items():
                 began = time.monotonic()
-                client.post(f"/hooks/{name}", content=body, headers=headers)
+                client.post(f"/v1/hooks/{name}", content=body, headers=headers)
                 seconds.append(time.monotonic() - began)
 
     medians = {name: statistics.median(seconds) for name, seconds in took.items()}
@@ -109,4 +109,4 @@ def test_names_are_not_in_the_description(hooked: Server) -> None:
     with hooked.client(hooked.installation.token("reader", "read")) as client:
         described = client.get("/openapi.json").text
 
-    assert not [name for name in KNOWN if f"/hooks/{name}" in described]
+    assert not [name for name in KNOWN if f"/v1/hooks/{name}" in described]

@@ -67,7 +67,7 @@ def addresses(server: Server, client: httpx.Client) -> Iterator[str]:
     with server.installation.opened() as runtime:
         routes = [each for each in create_app(runtime).routes if isinstance(each, APIRoute)]
         batch = runtime.ledger.batches.find(limit=1)[0].batch_id
-    entries = client.get("/dead-letters").json()["dead_letters"]
+    entries = client.get("/v1/dead-letters").json()["dead_letters"]
     dead_letter = entries[0]["name"] if entries else "x"
     names = {"rule": "numbers", "target": "crm", "bus": "orders", "batch": batch, "batch_id": batch, "event_id": "o1"}
     names |= {"type": "order.placed", "chunk": "0", "hour": "2026-01-01T00"}
@@ -78,8 +78,8 @@ def addresses(server: Server, client: httpx.Client) -> Iterator[str]:
             }
             given = {name: (names | about).get(name, "x") for name in route.param_convertors}
             yield route.path_format.format(**given)
-    yield from ("/events?bus=orders", "/page/event?id=o1", "/page/events?bus=orders", "/dead-letters?whole=true")
-    yield from ("/chunks?failures=true", "/page/rules/numbers/test?event=o1")
+    yield from ("/v1/events?bus=orders", "/page/event?id=o1", "/page/events?bus=orders", "/v1/dead-letters?whole=true")
+    yield from ("/v1/chunks?failures=true", "/page/rules/numbers/test?event=o1")
     yield "/page/request?id=o1&rule=numbers&target=log"
 
 
@@ -108,7 +108,7 @@ def test_no_response_about_damaged_files_names_a_folder(tmp_path: Path) -> None:
         file.write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
     with Server(made) as server, clients(server) as client:
         assert reported(server, client) == {}
-        assert client.get("/dead-letters").json()["unreadable"] != []
+        assert client.get("/v1/dead-letters").json()["unreadable"] != []
 
 
 def linked(folder: Path) -> Installation:
@@ -134,8 +134,8 @@ def test_no_response_names_the_folder_of_a_target_that_fails(tmp_path: Path) -> 
     with Server(linked(tmp_path)) as server, clients(server) as client:
         found = reported(server, client)
         tried = [
-            client.post("/targets/numbers/log/check"),
-            client.post("/targets/numbers/log/send", json={"event": json.loads(event)}),
+            client.post("/v1/targets/numbers/log/check"),
+            client.post("/v1/targets/numbers/log/send", json={"event": json.loads(event)}),
             posted(client, "log", do="check"),
             posted(client, "log", body=event),
         ]
@@ -181,12 +181,12 @@ def test_a_form_keeps_the_text_that_is_sent_again(tmp_path: Path) -> None:
 
 
 def test_errors_in_rule_files_are_named_in_the_folder(tmp_path: Path) -> None:
-    """Batches continue with the previous rules, and `/status` names the file relative to the folder."""
+    """Batches continue with the previous rules, and `/v1/status` names the file relative to the folder."""
     made = installed(tmp_path)
     (tmp_path / "rules" / "orders.yaml").write_text(BROKEN)
     with Server(made) as server, clients(server) as client:
         assert reported(server, client) == {}
-        assert {each["file"] for each in client.get("/status").json()["errors"]} == {"orders.yaml"}
+        assert {each["file"] for each in client.get("/v1/status").json()["errors"]} == {"orders.yaml"}
 
 
 def test_rule_files_that_never_were_good_are_named_in_the_folder(tmp_path: Path) -> None:
@@ -194,7 +194,9 @@ def test_rule_files_that_never_were_good_are_named_in_the_folder(tmp_path: Path)
     made = Relative(tmp_path)
     (tmp_path / "rules" / "orders.yaml").write_text(BROKEN)
     with Server(made) as server, clients(server) as client:
-        responses = [client.get(path) for path in ("/rules", "/status", "/page", "/page/rules", "/targets/numbers/crm")]
+        responses = [
+            client.get(path) for path in ("/v1/rules", "/v1/status", "/page", "/page/rules", "/v1/targets/numbers/crm")
+        ]
 
     assert {each.status_code for each in responses} == {503}
     assert not any(str(tmp_path) in each.text for each in responses)
@@ -215,9 +217,9 @@ def test_the_check_of_a_rule_file_names_files_in_the_folder(file: str, content: 
     made = Relative(tmp_path)
     (tmp_path / "rules" / "unreadable.yaml").mkdir()
     with Server(made) as server, clients(server) as client:
-        response = client.post("/rules/check", json={"file": file, "content": content})
+        response = client.post("/v1/rules/check", json={"file": file, "content": content})
         (tmp_path / "rules" / "folder.yaml").symlink_to(tmp_path / "nowhere")
-        other = client.post("/rules/check", json={"file": file, "content": content})
+        other = client.post("/v1/rules/check", json={"file": file, "content": content})
 
     for each in (response, other):
         assert each.status_code == 200

@@ -93,7 +93,7 @@ def test_a_pattern_that_is_too_large_is_refused(kind: str, reading: httpx.Client
     call = {"event": order(1), "pattern": TOO_LARGE[kind]}
     sent = {"key": key, "pattern": json.dumps(TOO_LARGE[kind], separators=(",", ":")), "body": json.dumps(order(1))}
     responses = [
-        reading.post("/rules/all-orders/test", json=call),
+        reading.post("/v1/rules/all-orders/test", json=call),
         reading.post("/page/rules/all-orders/test", data=sent, headers=OWN),
     ]
 
@@ -109,7 +109,7 @@ def test_a_replay_takes_no_larger_pattern(kind: str, server: Server) -> None:
     token = server.installation.token(f"replaying-{kind}", "read", "operate", "payloads")
     call = {"bus": "orders", "since": "1h", "dry_run": True, "pattern": TOO_LARGE[kind]}
     with server.client(token) as client:
-        response = client.post("/replays", json=call, timeout=120)
+        response = client.post("/v1/replays", json=call, timeout=120)
 
     assert (response.status_code, "the limit for" in response.text) == (400, True)
 
@@ -129,7 +129,7 @@ def test_a_response_is_bounded(reading: httpx.Client) -> None:
     """Many conditions that look at one long value do not make a response of gigabytes."""
     pattern = {"$or": [{"data": {"a": [str(number)]}} for number in range(5_000)]}
     call = {"event": order(1, data={"a": "x" * 500_000}), "pattern": pattern}
-    response = reading.post("/rules/all-orders/test", json=call)
+    response = reading.post("/v1/rules/all-orders/test", json=call)
 
     assert (response.status_code, f"more than {MAX_CHARACTERS:,} characters" in response.text) == (400, True)
 
@@ -180,7 +180,7 @@ def test_the_compiled_matcher_ends_with_its_call() -> None:
 def test_a_pattern_that_takes_too_long_is_refused(reading: httpx.Client) -> None:
     """A caller that stays connected gets the reason."""
     pattern, event = endless()
-    response = reading.post("/rules/all-orders/test", json={"event": event, "pattern": pattern})
+    response = reading.post("/v1/rules/all-orders/test", json={"event": event, "pattern": pattern})
 
     assert (response.status_code, "10 s of processor time" in response.text) == (400, True)
 
@@ -191,7 +191,7 @@ def test_work_with_a_pattern_ends_when_its_caller_leaves(tmp_path: Path) -> None
 
     def leave(client: httpx.Client) -> None:
         with suppress(httpx.ReadTimeout):
-            client.post("/rules/all-orders/test", json={"event": event, "pattern": pattern}, timeout=3)
+            client.post("/v1/rules/all-orders/test", json={"event": event, "pattern": pattern}, timeout=3)
 
     with Server(Installation(tmp_path)) as server:
         # the limit is on processor time: ten calls would hold the two places for 50 s
@@ -203,7 +203,7 @@ def test_work_with_a_pattern_ends_when_its_caller_leaves(tmp_path: Path) -> None
         for each in threads:
             each.join()
         before = time.monotonic()
-        response = clients[0].post("/rules/all-orders/test", json={"event": order(1)}, timeout=60)
+        response = clients[0].post("/v1/rules/all-orders/test", json={"event": order(1)}, timeout=60)
         took = time.monotonic() - before
         for client in clients:
             client.close()

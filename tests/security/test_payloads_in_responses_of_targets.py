@@ -32,7 +32,7 @@ def test_the_api_hides_what_a_target_says(server: Server, payloads: bool) -> Non
     """The status and the kind of error are shown to every caller with the right to send."""
     scopes = ["operate", *(["payloads"] if payloads else [])]
     with server.client(server.installation.token(f"api-{payloads}", *scopes)) as client:
-        response = client.post("/targets/mirror/crm/send", json={"event": EVENT})
+        response = client.post("/v1/targets/mirror/crm/send", json={"event": EVENT})
 
     found = response.json()
     assert (response.status_code, found["accepted"], found["code"]) == (200, False, 400)

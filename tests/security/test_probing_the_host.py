@@ -129,7 +129,7 @@ def checked(client: httpx.Client, target: dict[str, Any], shown: str) -> Any:
     """Return the response to a rule with that target, without its path."""
     rule = {"bus": "orders", "pattern": {}, "targets": {"log": target}}
     call = {"file": "mine.yaml", "content": json.dumps({"rules": {"mine": rule}})}
-    response = client.post("/rules/check", json=call)
+    response = client.post("/v1/rules/check", json=call)
     found = response.json()
     found.pop("hash", None)
     return response.status_code, json.loads(json.dumps(found).replace(json.dumps(shown)[1:-1], "PATH"))

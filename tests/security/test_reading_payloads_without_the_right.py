@@ -57,7 +57,7 @@ OTHERS = frozenset(
     }
 )
 #: Routes that take a condition and apply it to an event that the caller sends along, and to no other.
-OWN_EVENT_ROUTES = {("POST", "/rules/{rule}/test"), ("POST", "/page/rules/{name}/test")}
+OWN_EVENT_ROUTES = {("POST", "/v1/rules/{rule}/test"), ("POST", "/page/rules/{name}/test")}
 RULES = """
 rules:
   numbers:
@@ -165,7 +165,7 @@ def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.
                     response = blind.request(method, path_of(route), json={"bus": "orders", "since": "1h", name: value})
                 responded[method, route.path, name] = response.status_code, NEEDED in response.text
 
-    assert {("POST", "/replays"), ("GET", "/page/replay"), ("POST", "/page/replay")} <= set(asked)
+    assert {("POST", "/v1/replays"), ("GET", "/page/replay"), ("POST", "/page/replay")} <= set(asked)
     assert {each for each, said in responded.items() if said != (403, True)} == set()
 
 
@@ -180,7 +180,7 @@ def test_every_parameter_is_known_to_choose_by_what_is_shown(held: Server) -> No
 def test_a_subject_is_looked_for_with_the_right(blind: httpx.Client, seeing: httpx.Client) -> None:
     """No list shows subjects without it, so the form of the page does not ask for one either."""
     shown = ["subject" in each.get("/page/events").text for each in (blind, seeing)]
-    found = [each.get("/events", params={"bus": "orders", "subject": "x"}) for each in (blind, seeing)]
+    found = [each.get("/v1/events", params={"bus": "orders", "subject": "x"}) for each in (blind, seeing)]
 
     assert shown == [False, True]
     assert [each.status_code for each in found] == [403, 200]
@@ -189,8 +189,8 @@ def test_a_subject_is_looked_for_with_the_right(blind: httpx.Client, seeing: htt
 def test_a_pattern_is_tried_on_ones_own_event_without_the_right(blind: httpx.Client) -> None:
     """A caller knows the event that it sends; an event of the archive needs the right."""
     pattern = {"type": ["order.paid"]}
-    own = blind.post("/rules/numbers/test", json={"event": order(7), "pattern": pattern})
-    archived = blind.post("/rules/numbers/test", json={"event_id": "o1", "pattern": pattern})
+    own = blind.post("/v1/rules/numbers/test", json={"event": order(7), "pattern": pattern})
+    archived = blind.post("/v1/rules/numbers/test", json={"event_id": "o1", "pattern": pattern})
 
     assert (own.status_code, own.json()["matched"]) == (200, False)
     assert (archived.status_code, NEEDED in archived.text) == (403, True)
@@ -200,9 +200,9 @@ def test_a_dry_run_counts_nothing_by_a_condition(blind: httpx.Client, seeing: ht
     """An event's own value and another one get the same response; a caller with the right gets the number."""
     call = {"bus": "orders", "since": "1h", "dry_run": True}
     guesses = [{"pattern": {"data": {"card": [card]}}} for card in (CARD, "5500000000000004")]
-    calls = (blind.post("/replays", json=call | guess) for guess in guesses)
+    calls = (blind.post("/v1/replays", json=call | guess) for guess in guesses)
     reported = {(each.status_code, each.text) for each in calls}
-    known = [seeing.post("/replays", json=call | guess).json()["taken"] for guess in guesses]
+    known = [seeing.post("/v1/replays", json=call | guess).json()["taken"] for guess in guesses]
 
     assert (len(reported), {status for status, _ in reported}) == (1, {403})
     assert known == [1, 0]
@@ -223,44 +223,56 @@ def test_an_error_of_sql_quotes_no_event(seeing: httpx.Client) -> None:
 #: What a caller without the right may ask that reports failed transforms and malformed events.
 LOOKS = (
     *(
-        "/status",
-        "/dead-letters",
-        "/dead-letters?whole=true",
-        "/dead-letter-groups",
-        "/events/o1",
-        "/chunks?failures=1",
+        "/v1/status",
+        "/v1/dead-letters",
+        "/v1/dead-letters?whole=true",
+        "/v1/dead-letter-groups",
+        "/v1/events/o1",
+        "/v1/chunks?failures=1",
     ),
-    *("/actions", "/replays", "/redrives", "/page", "/page/dead-letters", "/page/event?id=o1", "/page/replays"),
+    *(
+        "/v1/actions",
+        "/v1/replays",
+        "/v1/redrives",
+        "/page",
+        "/page/dead-letters",
+        "/page/event?id=o1",
+        "/page/replays",
+    ),
     *("/page/targets/numbers/crm", "/page/rules/numbers", "/page/actions", "/page/redrives", "/page/backtests"),
-    *("/page/redrive?rule=numbers", "/audit", "/batches", "/page/batches"),
+    *("/page/redrive?rule=numbers", "/v1/audit", "/v1/batches", "/page/batches"),
 )
 
 
 def test_the_detail_of_a_failed_transform_is_a_payload(blind: httpx.Client, seeing: httpx.Client) -> None:
     """`detail` of a dead letter that quotes its event is hidden in every list, group, page and story of an event."""
-    names = [each["name"] for each in seeing.get("/dead-letters").json()["dead_letters"]]
-    batch = seeing.get("/batches").json()["batches"][0]["batch_id"]
+    names = [each["name"] for each in seeing.get("/v1/dead-letters").json()["dead_letters"]]
+    batch = seeing.get("/v1/batches").json()["batches"][0]["batch_id"]
     chunk = f"/page/batches/{batch}/chunks/0"
-    looks = [*LOOKS, *(f"{at}/{name}" for name in names for at in ("/dead-letters", "/page/dead-letters"))]
-    looks += [f"/page/batches/{batch}", f"/batches/{batch}", chunk]
+    looks = [*LOOKS, *(f"{at}/{name}" for name in names for at in ("/v1/dead-letters", "/page/dead-letters"))]
+    looks += [f"/page/batches/{batch}", f"/v1/batches/{batch}", chunk]
     hidden = {path: blind.get(path) for path in looks}
     shown = {path: CARD in seeing.get(path).text for path in looks}
 
     assert {path: each.status_code for path, each in hidden.items() if each.status_code not in (200, 404)} == {}
     assert [path for path, each in hidden.items() if CARD in each.text] == []
-    assert (shown["/dead-letters"], shown["/dead-letter-groups"], shown["/page/dead-letters"]) == (True, False, True)
+    assert (shown["/v1/dead-letters"], shown["/v1/dead-letter-groups"], shown["/page/dead-letters"]) == (
+        True,
+        False,
+        True,
+    )
     assert len(names) == 2
-    assert "hidden: needs the scope payloads" in hidden["/dead-letters"].text
+    assert "hidden: needs the scope payloads" in hidden["/v1/dead-letters"].text
 
 
 def test_a_search_of_errors_reveals_no_quoted_payload(blind: httpx.Client, seeing: httpx.Client) -> None:
     """Dead letters are found by text that the caller may see, in lists, groups and dry runs of redrives."""
 
     def found(client: httpx.Client, text: str) -> list[int]:
-        listed = client.get("/dead-letters", params={"error": text}).json()["dead_letters"]
-        groups = client.get("/dead-letter-groups", params={"error": text}).json()["groups"]
+        listed = client.get("/v1/dead-letters", params={"error": text}).json()["dead_letters"]
+        groups = client.get("/v1/dead-letter-groups", params={"error": text}).json()["groups"]
         page = client.get("/page/dead-letters", params={"error": text}).text.count('href="/page/dead-letters/')
-        dry = client.post("/redrives", json={"error": text, "dry_run": True}).json()
+        dry = client.post("/v1/redrives", json={"error": text, "dry_run": True}).json()
         return [len(listed), sum(each["count"] for each in groups), page, len(dry["left"])]
 
     assert found(seeing, CARD) == [2, 2, 2, 2]
@@ -270,11 +282,12 @@ def test_a_search_of_errors_reveals_no_quoted_payload(blind: httpx.Client, seein
 def test_a_condition_of_another_user_is_hidden(blind: httpx.Client, seeing: httpx.Client) -> None:
     """A replay, a redrive and the list of actions show their conditions only to callers with the right to payloads."""
     begun = seeing.post(
-        "/replays", json={"bus": "orders", "since": "1h", "pattern": {"data": {"card": [CARD]}}, "rules": ["numbers"]}
+        "/v1/replays",
+        json={"bus": "orders", "since": "1h", "pattern": {"data": {"card": [CARD]}}, "rules": ["numbers"]},
     )
     replay = begun.json()["replay_id"]
-    seeing.post("/redrives", json={"error": CARD})
-    looks = ("/replays", f"/replays/{replay}", "/redrives", "/actions")
+    seeing.post("/v1/redrives", json={"error": CARD})
+    looks = ("/v1/replays", f"/v1/replays/{replay}", "/v1/redrives", "/v1/actions")
     pages = ("/page/redrives", f"/page/replays/{replay}", "/page/actions")
 
     assert [path for path in (*looks, *pages) if CARD not in seeing.get(path).text] == []

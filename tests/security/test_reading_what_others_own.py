@@ -61,11 +61,11 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     everybody = made.token("everybody", "read", "operate", "payloads")
     token = made.token("shop", "read", "operate", "payloads", "publish:*", owners=["shop"])
     with Server(made) as server, server.client(everybody) as all_of_it, server.client(token) as shop:
-        replay = all_of_it.post("/replays", json={"bus": "salaries", "since": "1h", "rules": ["pay"]}).json()
-        redrive = all_of_it.post("/redrives", json={"rule": "pay"}).json()
+        replay = all_of_it.post("/v1/replays", json={"bus": "salaries", "since": "1h", "rules": ["pay"]}).json()
+        redrive = all_of_it.post("/v1/redrives", json={"rule": "pay"}).json()
         again = {"bus": "orders", "since": "1h", "rules": ["ship"]}
-        made.replay(all_of_it.post("/replays", json=again).json()["replay_id"])
-        paused = all_of_it.post("/operate", json={"action": "pause rule", "rule": "pay"})
+        made.replay(all_of_it.post("/v1/replays", json=again).json()["replay_id"])
+        paused = all_of_it.post("/v1/rules/pay/pause")
         assert paused.status_code == 200, paused.text
         yield Attacked(
             server,
@@ -86,8 +86,8 @@ def revealed(text: str) -> list[str]:
 def test_a_cursor_of_another_bus_finds_no_event(attacked: Attacked) -> None:
     """Its file belongs to a bus that the caller does not see: the list goes on behind it, with the own bus."""
     query = {"bus": "orders", "cursor": attacked.events}
-    found = attacked.shop.get("/events", params=query)
-    guessed = [attacked.shop.get("/events", params={**query, "subject": each}) for each in ("smith", "jones")]
+    found = attacked.shop.get("/v1/events", params=query)
+    guessed = [attacked.shop.get("/v1/events", params={**query, "subject": each}) for each in ("smith", "jones")]
     page = attacked.page(f"/page/events?bus=orders&cursor={attacked.events}")
 
     assert (found.status_code, revealed(found.text)) == (200, [])
@@ -102,7 +102,7 @@ def test_a_cursor_is_no_key_to_another_kind_of_batch(attacked: Attacked) -> None
         kinds = {each.batch_id: each.kind for each in batches}
         files = runtime.ledger.files.newest("buffer", "archive", 10, bus="orders")
     (copies,) = (each for each in files if kinds[each.batch_id] == "replay")
-    found = attacked.shop.get("/events", params={"bus": "orders", "cursor": write_cursor(cursor_at(copies))})
+    found = attacked.shop.get("/v1/events", params={"bus": "orders", "cursor": write_cursor(cursor_at(copies))})
 
     assert (found.status_code, copies.batch_id in found.text) == (200, False)
 
@@ -110,27 +110,27 @@ def test_a_cursor_is_no_key_to_another_kind_of_batch(attacked: Attacked) -> None
 @pytest.mark.parametrize(
     "path",
     [
-        "/dead-letters?cursor={letters}",
-        "/dead-letters?whole=true&cursor={letters}",
-        "/dead-letter-groups?cursor={letters}",
-        "/dead-letters?cursor={events}",
-        "/schemas?bus=orders&cursor={bus}",
-        "/replays?cursor={replay}",
-        "/redrives?cursor={redrive}",
-        "/rules?cursor={rule}",
-        "/targets?cursor={target}",
-        "/stats?cursor={rule}",
-        "/stats",
-        "/status",
-        "/buses",
-        "/events/o1",
-        "/events/nothing",
-        "/events/o1?bus=nothing",
-        "/replays/{of_replay}",
-        "/schemas/salary.pai",
-        "/rules/pa",
-        "/targets/ship/ban",
-        "/buses/salarie",
+        "/v1/dead-letters?cursor={letters}",
+        "/v1/dead-letters?whole=true&cursor={letters}",
+        "/v1/dead-letter-groups?cursor={letters}",
+        "/v1/dead-letters?cursor={events}",
+        "/v1/schemas?bus=orders&cursor={bus}",
+        "/v1/replays?cursor={replay}",
+        "/v1/redrives?cursor={redrive}",
+        "/v1/rules?cursor={rule}",
+        "/v1/targets?cursor={target}",
+        "/v1/stats?cursor={rule}",
+        "/v1/stats",
+        "/v1/status",
+        "/v1/buses",
+        "/v1/events/o1",
+        "/v1/events/nothing",
+        "/v1/events/o1?bus=nothing",
+        "/v1/replays/{of_replay}",
+        "/v1/schemas/salary.pai",
+        "/v1/rules/pa",
+        "/v1/targets/ship/ban",
+        "/v1/buses/salarie",
         "/page/dead-letters?cursor={letters}",
         "/page/schemas?bus=orders&cursor={bus}",
         "/page/schemas?cursor={bus}",
@@ -167,7 +167,7 @@ def test_publishing_names_no_bus_of_others(attacked: Attacked) -> None:
     """A bus of others is as unknown as one that does not exist."""
     batch = {"content-type": "application/cloudevents-batch+json"}
     others, unknown = (
-        attacked.shop.post(f"/buses/{bus}/events", json=[order()], headers=batch) for bus in ("salaries", "nothing")
+        attacked.shop.post(f"/v1/buses/{bus}/events", json=[order()], headers=batch) for bus in ("salaries", "nothing")
     )
 
     assert (others.status_code, unknown.status_code) == (404, 404)
@@ -177,7 +177,7 @@ def test_publishing_names_no_bus_of_others(attacked: Attacked) -> None:
 
 def test_overrides_of_others_stay(attacked: Attacked) -> None:
     """To resume a rule needs the same right as to pause it."""
-    resumed = attacked.shop.post("/operate", json={"action": "resume rule", "rule": "pay"})
+    resumed = attacked.shop.post("/v1/rules/pay/resume")
     with attacked.server.installation.opened() as runtime:
         overrides = [(each.rule, each.kind) for each in runtime.ledger.overrides.all()]
 
@@ -187,7 +187,7 @@ def test_overrides_of_others_stay(attacked: Attacked) -> None:
 def test_redrives_and_replays_of_others_go_on(attacked: Attacked) -> None:
     """Their ids are as unknown as ids that do not exist."""
     replay, redrive = attacked.ids
-    calls = (f"/replays/{replay}/cancel", f"/redrives/{redrive}/cancel")
+    calls = (f"/v1/replays/{replay}/cancel", f"/v1/redrives/{redrive}/cancel")
 
     assert [attacked.shop.post(each).status_code for each in calls] == [404, 404]
 
@@ -200,8 +200,8 @@ def test_a_lost_file_of_others_is_not_named(attacked: Attacked) -> None:
         content = file.read_bytes()
         file.unlink()
     try:
-        found = attacked.shop.get("/events/o1")
-        missing = attacked.shop.get("/events/nothing")
+        found = attacked.shop.get("/v1/events/o1")
+        missing = attacked.shop.get("/v1/events/nothing")
     finally:
         file.write_bytes(content)
 

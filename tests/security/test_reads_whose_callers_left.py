@@ -32,9 +32,9 @@ MAX_MEMORY = 700 << 20
 #: A page of a search reads so many files at most, of so many bytes.
 FILES, FILE_BYTES = 50, 24 << 20
 #: No event has this subject, and each body has an escape: the search has to parse all of them.
-SEARCH = "/events?bus=orders&subject=nobody"
+SEARCH = "/v1/events?bus=orders&subject=nobody"
 #: All events have this id.
-TRACE = "/events/o1"
+TRACE = "/v1/events/o1"
 
 
 class Started(Installation):
@@ -122,7 +122,9 @@ def test_reads_end_with_their_callers(call: str, attacked: Server, headers: dict
         pass
     began = time.monotonic()
     with httpx.Client(base_url=attacked.url, headers=headers, timeout=60) as client:
-        responses = [client.get(path) for path in ("/events?bus=orders&limit=1", "/rules", "/batches", "/health")]
+        responses = [
+            client.get(path) for path in ("/v1/events?bus=orders&limit=1", "/v1/rules", "/v1/batches", "/health")
+        ]
 
     assert [each.status_code for each in responses] == [200] * 4
     assert time.monotonic() - began < SOON
@@ -150,7 +152,7 @@ def test_reads_that_find_no_place_are_refused(attacked: Server, headers: dict[st
         httpx.Client(base_url=attacked.url, headers=headers, timeout=60) as client,
     ):
         times = []
-        for path in ("/rules", "/status", "/metrics", "/health", "/targets", "/stats"):
+        for path in ("/v1/rules", "/v1/status", "/metrics", "/health", "/v1/targets", "/v1/stats"):
             before = time.monotonic()
             assert client.get(path).status_code == 200
             times.append(time.monotonic() - before)

@@ -69,7 +69,7 @@ def test_a_dry_run_is_refused_while_the_matcher_is_compiled(fresh: Server) -> No
     """It gets 503 within its limit, a process continues to compile, and it ends with the server."""
     began = time.monotonic()
     with fresh.client(fresh.installation.token("operator", "read", "operate")) as client:
-        response = client.post("/replays", json=DRY_RUN, timeout=4 * CLOCK_SECONDS)
+        response = client.post("/v1/replays", json=DRY_RUN, timeout=4 * CLOCK_SECONDS)
         took = time.monotonic() - began
         status = client.get("/health").status_code
     processes = compiling(fresh)

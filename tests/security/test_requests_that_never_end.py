@@ -56,7 +56,7 @@ def busy(tmp_path: Path) -> Iterator[Server]:
     """A server of its own, which has loaded the matcher: the first dry run waits for that."""
     with Server(installed(tmp_path)) as running:
         with running.client(running.installation.token("first", "read", "operate")) as client:
-            client.post("/replays", json={"bus": "orders", "since": "1h", "dry_run": True})
+            client.post("/v1/replays", json={"bus": "orders", "since": "1h", "dry_run": True})
         yield running
 
 
@@ -89,7 +89,7 @@ def until(true: Callable[[], object], seconds: float = SOON) -> bool:
 def preview(client: httpx.Client, sql: str, seconds: float = 60) -> httpx.Response:
     """Ask for a dry run of a replay by a condition."""
     call = {"bus": "orders", "since": "1h", "sql": sql, "dry_run": True}
-    return client.post("/replays", json=call, timeout=seconds)
+    return client.post("/v1/replays", json=call, timeout=seconds)
 
 
 def leave(server: Server, headers: dict[str, str], count: int = 1, seconds: float = 60) -> list[threading.Thread]:
@@ -165,11 +165,11 @@ def test_other_calls_get_a_response_while_expensive_ones_fill_their_places(busy:
         began = until(lambda: len(asked(busy)) == MAX_RUNNING)
         more = leave(busy, headers, MAX_WAITING)
         times = []
-        for path in ("/status", "/rules", "/health", "/targets", "/stats", "/batches"):
+        for path in ("/v1/status", "/v1/rules", "/health", "/v1/targets", "/v1/stats", "/v1/batches"):
             before = time.monotonic()
             assert client.get(path, follow_redirects=True).status_code == 200
             times.append(time.monotonic() - before)
-        full = client.post("/rules/check", json={"file": "a.yaml", "content": "rules: {}"}, timeout=60)
+        full = client.post("/v1/rules/check", json={"file": "a.yaml", "content": "rules: {}"}, timeout=60)
     busy.process.kill()
     for each in (*threads, *more):
         each.join()

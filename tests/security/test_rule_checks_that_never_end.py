@@ -64,9 +64,9 @@ SLOW_VALUE = {
     "event": order(1, data={"a": "\u0130" * 400_000}),
 }
 CALLS: dict[str, tuple[str, Any]] = {
-    "the test of a rule": ("/rules/check", {"file": "a.yaml", "content": SLOW_TEST}),
-    "the definitions of a rule": ("/rules/check", {"file": "a.yaml", "content": SLOW_DEFINITIONS}),
-    "one long value": ("/rules/all-orders/test", SLOW_VALUE),
+    "the test of a rule": ("/v1/rules/check", {"file": "a.yaml", "content": SLOW_TEST}),
+    "the definitions of a rule": ("/v1/rules/check", {"file": "a.yaml", "content": SLOW_DEFINITIONS}),
+    "one long value": ("/v1/rules/all-orders/test", SLOW_VALUE),
 }
 
 
@@ -128,7 +128,7 @@ def test_a_check_ends_when_its_caller_leaves(call: str, busy: Server) -> None:
         processes = checking(busy)
         ended = until(lambda: not any(each.exists() for each in processes))
         before = time.monotonic()
-        response = client.post("/rules/all-orders/test", json={"event": order(1)}, timeout=60)
+        response = client.post("/v1/rules/all-orders/test", json={"event": order(1)}, timeout=60)
         took = time.monotonic() - before
 
     assert (len(processes), ended) == (1, True)
@@ -192,7 +192,7 @@ def test_an_ordinary_check_takes_no_new_process(busy: Server) -> None:
     with reading(busy) as client:
         used = set()
         for _ in range(5):
-            response = client.post("/rules/all-orders/test", json={"event": order(1)}, timeout=60)
+            response = client.post("/v1/rules/all-orders/test", json={"event": order(1)}, timeout=60)
             assert response.status_code == 200
             used |= {each.name for each in checking(busy)}
 

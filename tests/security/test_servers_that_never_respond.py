@@ -103,11 +103,11 @@ def others(server: Server) -> dict[str, tuple[int, float]]:
     with server.client(fresh) as client:
         return {
             "health": took(lambda: client.get("/health")),
-            "rules": took(lambda: client.get("/rules")),
+            "rules": took(lambda: client.get("/v1/rules")),
             "page": took(lambda: client.get("/page/rules", headers={"cookie": f"eventbridge_token={fresh}"})),
             "publish": took(
                 lambda: client.post(
-                    "/buses/orders/events",
+                    "/v1/buses/orders/events",
                     json=[order()],
                     headers={"content-type": "application/cloudevents-batch+json"},
                 )
@@ -128,7 +128,7 @@ def test_calls_to_a_silent_target_delay_no_others(server: Server, what: str) -> 
     body = {"event": order()} if what == "send" else None
     waiting = threading.Thread(
         target=leave,
-        args=(MANY, lambda client: client.post(f"/targets/slow/silent/{what}", json=body), server, token),
+        args=(MANY, lambda client: client.post(f"/v1/targets/slow/silent/{what}", json=body), server, token),
     )
     waiting.start()
     during = others(server)
@@ -154,12 +154,12 @@ def test_a_try_ends_with_its_caller(server: Server) -> None:
     token = server.installation.token("operator", "read", "operate")
     leave(
         MAX_AT_TARGETS,
-        lambda client: client.post("/targets/slow/silent/send", json={"event": order()}),
+        lambda client: client.post("/v1/targets/slow/silent/send", json={"event": order()}),
         server,
         token,
     )
     with server.client(token) as client:
-        found = took(lambda: client.post("/targets/slow/archive/send", json={"event": order()}))
+        found = took(lambda: client.post("/v1/targets/slow/archive/send", json={"event": order()}))
 
     assert found[0] == 200
     assert found[1] < WAIT_SECONDS, found
@@ -173,16 +173,18 @@ def test_more_tries_than_have_a_place_are_refused(server: Server) -> None:
         clients = [stack.enter_context(server.client(token)) for _ in range(MAX_AT_TARGETS)]
         for each in clients:
             each.timeout = httpx.Timeout(15)
-            threads.submit(each.post, "/targets/slow/silent/send", json={"event": order()})
+            threads.submit(each.post, "/v1/targets/slow/silent/send", json={"event": order()})
         time.sleep(2)  # until all have their places: nothing shows it
         with server.client(token) as client:
-            refused = client.post("/targets/slow/silent/check")
+            refused = client.post("/v1/targets/slow/silent/check")
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, str(int(WAIT_SECONDS)))
     assert f"busy with {MAX_AT_TARGETS} calls that wait for targets" in refused.json()["detail"]
 
 
-@pytest.mark.parametrize("path", ["/status", "/buses", "/events/e1", "/page", "/page/lag.json", "/page/event?id=e1"])
+@pytest.mark.parametrize(
+    "path", ["/v1/status", "/v1/buses", "/v1/events/e1", "/page", "/page/lag.json", "/page/event?id=e1"]
+)
 def test_calls_that_ask_a_silent_broker_delay_no_others(server: Server, path: str) -> None:
     """Reading the offsets of a bus waits for its broker, in threads that no other call needs."""
     token = server.installation.token("reader", "read")
@@ -203,7 +205,7 @@ def test_publishing_to_silent_brokers_delays_no_other_bus(server: Server) -> Non
     numbers = iter(range(MANY))
     leave(
         MANY,
-        lambda client: client.post(f"/buses/away{next(numbers) % BROKERS}/events", json=[order()], headers=batch),
+        lambda client: client.post(f"/v1/buses/away{next(numbers) % BROKERS}/events", json=[order()], headers=batch),
         server,
         token,
     )

@@ -36,7 +36,7 @@ from eventbridge.airflow.names import (
 )
 from eventbridge.api.page.session import AirflowRun, NotLoggedIn, RequestKind, Viewer
 from eventbridge.api.refusal import CallRefused
-from eventbridge.model.api import OPERATE, OWNER, PAYLOADS, READ, ApiToken
+from eventbridge.model.api import OPERATE, OWNER, PAYLOADS, READ, V1, ApiToken
 from eventbridge.model.batch import Batch
 from eventbridge.runtime.runtime import Runtime
 
@@ -103,7 +103,9 @@ class AirflowGate:
         if not await asyncio.to_thread(may.is_allowed):
             return ApiToken(found.get_name(), (), runtime.clock())
         seen = await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
-        operates = seen.can_replay if "/replays" in request.url.path else seen.can_operate
+        # by route, because a rule may be named `replays` too
+        route = getattr(request.scope.get("route"), "path", "")
+        operates = seen.can_replay if route.startswith(f"{V1}/replays") else seen.can_operate
         words = {READ: True, PAYLOADS: seen.can_see_payloads, OPERATE: operates}
         owners = seen.owners if request.method == "GET" else seen.acts_for
         # A user without owners is limited to the empty name, which no owner has. No limit would mean all owners.

@@ -15,7 +15,7 @@ from eventbridge.api.buses import CACHED_SECONDS
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.control.api_tokens import valid_token
-from eventbridge.model.api import PAYLOADS, PUBLISH, READ, TOKEN_PREFIX, ApiToken
+from eventbridge.model.api import PAYLOADS, PUBLISH, READ, TOKEN_PREFIX, V1, ApiToken
 from eventbridge.rules import RuleSet
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
@@ -112,24 +112,21 @@ def _unauthorized(detail: str) -> CallRefused:
 
 _RULE = "/rules/{rule}"
 _TARGET = "/targets/{rule}/{target}"
+_OWNER_CALLS = (
+    *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}", "/rules", "/rules/check"),
+    *(_RULE, f"{_RULE}/versions", f"{_RULE}/test", f"{_RULE}/shadows", f"{_RULE}/release", f"{_RULE}/priority"),
+    *(f"{_RULE}/{verb}" for verb in ("pause", "resume", "disable", "enable")),
+    *("/targets", _TARGET, f"{_TARGET}/rate"),
+    *(f"{_TARGET}/{verb}" for verb in ("check", "send", "enable", "pause", "resume")),
+    *("/dead-letters", "/dead-letter-groups", "/dead-letters/{name:path}", "/events", "/events/{event_id:path}"),
+    *("/redrives", "/redrives/{redrive}", "/redrives/{redrive}/cancel", "/replays", "/replays/{replay}"),
+    *(f"/replays/{{replay}}/{verb}" for verb in ("pause", "resume", "cancel")),
+)
 #: The routes that omit what belongs to other owners. All other routes cover every owner, and refuse callers that are
 #: limited to owners.
 OWNER_ROUTES = frozenset(
     {
-        *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}"),
-        *(
-            "/rules",
-            _RULE,
-            f"{_RULE}/versions",
-            f"{_RULE}/test",
-            f"{_RULE}/shadows",
-            f"{_RULE}/release",
-            "/operate",
-            "/rules/check",
-        ),
-        *("/targets", _TARGET, f"{_TARGET}/check", f"{_TARGET}/send", f"{_TARGET}/enable"),
-        *("/dead-letters", "/dead-letter-groups", "/dead-letters/{name:path}", "/events", "/events/{event_id:path}"),
-        *("/redrives", "/redrives/{redrive}/cancel", "/replays", "/replays/{replay}", "/replays/{replay}/{word}"),
+        *(V1 + path for path in _OWNER_CALLS),
         *("/page", "/page/lag.json", "/page/event", "/page/events", "/page/request", "/page/rules"),
         *("/page/rules/{name}", "/page/rules/{name}/operate", "/page/rules/{name}/test"),
         *("/page/schemas", "/page/schemas/{type:path}"),

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import documents, handshake, hooks, lists, metrics, operations, publish, replays
+from eventbridge.api import documents, handshake, hooks, lists, metrics, operations, overrides, publish, replays
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import CallPools
@@ -40,7 +40,7 @@ PAGE_ROUTERS: Final = tuple(
 )
 #: The routers of every application; a server that mounts the application has its own login and health check.
 _ROUTERS: Final = (
-    *(part.router for part in (metrics, lists, documents, operations, replays)),
+    *(part.router for part in (metrics, lists, documents, operations, overrides, replays)),
     *PAGE_ROUTERS,
 )
 

@@ -41,6 +41,7 @@ from eventbridge.errors import (
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.json_text import plain
+from eventbridge.model.api import V1
 from eventbridge.repair.audit import audit as audited
 from eventbridge.repair.audit import find_batch
 from eventbridge.rules.find import find_rule
@@ -73,6 +74,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 router = APIRouter(
+    prefix=V1,
     route_class=TokenFirst,
     dependencies=[Depends(reader)],
     default_response_class=Response,

@@ -12,9 +12,10 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
+from eventbridge.model.api import V1
 from eventbridge.runtime.runtime import Runtime
 
-router = APIRouter()
+router = APIRouter(prefix=V1)
 
 _ALLOW: Final = {"allow": "POST"}
 #: The number of requests a minute that a sender may ask for.

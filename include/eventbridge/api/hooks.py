@@ -1,4 +1,4 @@
-"""Serves `POST /hooks/{name}`, which publishes a signed webhook call as an event on the webhook's bus."""
+"""Serves `POST /v1/hooks/{name}`, which publishes a signed webhook call as an event on the webhook's bus."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.errors import ConnectionUnusable, EventError
 from eventbridge.event.bindings import MessageOrigin, event_from_plain, kind_of
+from eventbridge.model.api import V1
 from eventbridge.policy.webhook_signature import STANDARD_FAMILIES, hash_once, keys_of, signature_problem
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import Webhook
 from eventbridge.runtime.runtime import Runtime
 
-router = APIRouter()
+router = APIRouter(prefix=V1)
 
 log = logging.getLogger(__name__)
 

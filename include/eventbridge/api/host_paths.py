@@ -22,7 +22,7 @@ from eventbridge.runtime.runtime import Runtime
 #: Routes whose response, unless it is an error, shows the text of rules, with paths as their author wrote them.
 _OF_RULES: Final = frozenset(
     {
-        *("/rules", "/rules/{rule}", "/rules/{rule}/versions", "/rule-changes"),
+        *("/v1/rules", "/v1/rules/{rule}", "/v1/rules/{rule}/versions", "/v1/rule-changes"),
         *("/page/rules/{name}", "/page/rules/{name}/test", "/page/request"),
     }
 )

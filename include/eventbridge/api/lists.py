@@ -18,6 +18,7 @@ from eventbridge.dead_letters.redrives import Marks, redrive_document, visible_r
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.json_text import plain
+from eventbridge.model.api import V1
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.quality.record import find_record, list_checked_hour_page
 from eventbridge.replay.account import replay_document, replay_line, visible_replays
@@ -39,6 +40,7 @@ MOST = 500
 _Item = TypeVar("_Item")
 
 router = APIRouter(
+    prefix=V1,
     route_class=TokenFirst,
     dependencies=[Depends(reader)],
     default_response_class=Response,

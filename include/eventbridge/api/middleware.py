@@ -21,7 +21,7 @@ BODY_SECONDS = 40.0
 #: The maximum total size of all bodies in progress, counted separately for webhooks, whose callers have no token, and
 #: for other calls.
 MAX_HELD_BYTES = 256 * 1024 * 1024
-_WEBHOOKS = "/hooks/"
+_WEBHOOKS = "/v1/hooks/"
 #: The key in a request's state under which its function that counts further bytes is stored.
 _HOLD = "hold"
 

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.access import caller_name, reader
+from eventbridge.api.access import reader
 from eventbridge.api.call_pools import reads_store, run_at_buses, run_at_target, run_expensive
 from eventbridge.api.documents import Time, document_response
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
-from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
+from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head, visible_selection
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.check_rules import check_file as check_rule_file
-from eventbridge.control.overrides import Action, enable_target, operate
+from eventbridge.control.overrides import enable_target
 from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
 from eventbridge.control.try_target import check_target, response_document, send_event
@@ -23,24 +23,19 @@ from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_docum
 from eventbridge.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
+from eventbridge.model.api import V1
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.shadow import shadow_reports
 from eventbridge.views.target_status import target_lines
 from eventbridge.views.trace.explain import body_of_event
 
-router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
+router = APIRouter(prefix=V1, route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
 
-class OverrideCall(BaseModel):
-    """An action on a rule, or on one of its targets."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    action: Action
-    rule: str
-    target: str = ""
-    value: str = Field("", description="The priority, or a rate such as 10/s.")
+_Redrive = Annotated[str, Path(description="The id, or the beginning of it.")]
+_Rule = Annotated[str, Path(description="The name of a rule.")]
+_Target = Annotated[str, Path(description="The name of a target of the rule.")]
 
 
 class RedriveCall(BaseModel):
@@ -73,17 +68,6 @@ class RedriveCall(BaseModel):
         return found
 
 
-@router.post("/operate", summary="Set or clear an override of a rule or a target")
-async def set_override(request: Request, token: Operator, call: OverrideCall) -> Response:
-    """Carry out an action for the caller, and return its result."""
-    by = caller_name(request, token)
-
-    def apply(runtime: Runtime) -> Any:
-        return operate(runtime, call.action, call.rule, call.target, call.value, by=by)
-
-    return await respond_once(request, token, apply, within=run_at_buses)  # the change is published as an event
-
-
 @router.post("/redrives", summary="Deliver dead letters again")
 async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
     """Record a redrive and return it, or return the dry run.
@@ -102,10 +86,20 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
     return await start_once(request, token, "redrive", start, within=run_expensive)
 
 
+@router.get("/redrives/{redrive}", summary="Get a redrive", dependencies=[Depends(reader)])
+@reads_store
+def redrive(request: Request, redrive: _Redrive) -> Response:
+    """Return a redrive: its selection, and the outcomes of its dead letters."""
+
+    def load(runtime: Runtime) -> dict[str, Any]:
+        found = find_redrive(runtime, redrive)
+        return visible_selection(request, redrive_document(found, Marks(runtime).counts(found)))
+
+    return document_response(request, load)
+
+
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
-async def cancel(
-    request: Request, token: Operator, redrive: Annotated[str, Path(description="The id, or the beginning of it.")]
-) -> Response:
+async def cancel(request: Request, token: Operator, redrive: _Redrive) -> Response:
     """Cancel a redrive: no further batch is planned, and the one in progress is finished."""
 
     def cancelled(runtime: Runtime) -> dict[str, Any]:
@@ -115,10 +109,6 @@ async def cancel(
         return {"redrive_id": found.redrive_id, "state": state, "cancelled": changed}
 
     return await respond_once(request, token, cancelled)
-
-
-_Rule = Annotated[str, Path(description="The name of a rule.")]
-_Target = Annotated[str, Path(description="The name of a target of the rule.")]
 
 
 class EventCall(BaseModel):

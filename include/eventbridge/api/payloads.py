@@ -30,7 +30,7 @@ HIDDEN = f"hidden: needs {NEEDED}"
 #: Fields of queries, bodies and forms that hold a condition on payloads; the subject is one, as no list shows it.
 CONDITIONS: Final = ("sql", "pattern", "subject")
 #: The routes that test a pattern only on an event that the call contains.
-OWN_EVENT_ROUTES: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
+OWN_EVENT_ROUTES: Final = frozenset({"/v1/rules/{rule}/test", "/page/rules/{name}/test"})
 
 _DEAD_LETTER_PAYLOADS = ("event", "request", "request_headers")
 #: Finds recorded actions with a condition on payloads, or with a string to search for in errors.

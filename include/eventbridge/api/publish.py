@@ -1,4 +1,4 @@
-"""Serves `POST /buses/{bus}/events`, which publishes CloudEvents and responds once they are durable on the bus."""
+"""Serves `POST /v1/buses/{bus}/events`, which publishes CloudEvents and responds once they are durable on the bus."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from eventbridge.api.middleware import hold
 from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.routes import TokenFirst
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
-from eventbridge.model.api import PUBLISH, ApiToken
+from eventbridge.model.api import PUBLISH, V1, ApiToken
 from eventbridge.runtime.runtime import Runtime
 
-router = APIRouter(route_class=TokenFirst)
+router = APIRouter(prefix=V1, route_class=TokenFirst)
 
 #: How long a body may take to arrive; a slower caller would occupy one of the server's connections for too long.
 BODY_SECONDS = 30.0

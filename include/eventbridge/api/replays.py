@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Request, Response
@@ -11,6 +12,7 @@ from eventbridge.api.call_pools import run_expensive
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.consecutive_batches import cancel_replay, pause_replay, resume_replay
+from eventbridge.model.api import V1
 from eventbridge.replay.account import find_replay, replay_document
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
@@ -18,7 +20,7 @@ from eventbridge.replay.survey import PREVIEW_FILES, survey
 from eventbridge.routing.compile_process import compilation
 from eventbridge.runtime.runtime import Runtime
 
-router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
+router = APIRouter(prefix=V1, route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
 
 class ReplayCall(BaseModel):
@@ -75,21 +77,33 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
     return await start_once(request, token, "replay", start, within=run_expensive)
 
 
-@router.post("/replays/{replay}/{word}", summary="Pause, resume or cancel a replay")
-async def change(
-    request: Request,
-    token: Operator,
-    replay: Annotated[str, Path(description="The id, or the beginning of it.")],
-    word: Annotated[Literal["pause", "resume", "cancel"], Path(description="The action.")],
-) -> Response:
-    """Pause, resume or cancel a replay; the batch in progress is finished."""
+_Replay = Annotated[str, Path(description="The id, or the beginning of it.")]
+
+
+@router.post("/replays/{replay}/pause", summary="Pause a replay")
+async def pause(request: Request, token: Operator, replay: _Replay) -> Response:
+    """Pause a replay; the batch in progress is finished."""
+    return await respond_once(request, token, _change(replay, pause_replay))
+
+
+@router.post("/replays/{replay}/resume", summary="Resume a replay")
+async def resume(request: Request, token: Operator, replay: _Replay) -> Response:
+    """Resume a replay that is paused. A DAG run, or `eventbridge replay resume`, delivers the rest."""
+    return await start_once(request, token, "replay", _change(replay, resume_replay))
+
+
+@router.post("/replays/{replay}/cancel", summary="Cancel a replay")
+async def cancel(request: Request, token: Operator, replay: _Replay) -> Response:
+    """Cancel a replay; the batch in progress is finished."""
+    return await respond_once(request, token, _change(replay, cancel_replay))
+
+
+def _change(replay: str, change: Callable[[Runtime, str], bool]) -> Callable[[Runtime], dict[str, Any]]:
+    """Return a function that changes the state of a replay and returns the new one."""
 
     def apply(runtime: Runtime) -> dict[str, Any]:
         name = find_replay(runtime, replay).replay_id
-        does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
-        done = does(runtime, name)
+        done = change(runtime, name)
         return {"replay_id": name, "state": find_replay(runtime, name).state, "changed": done}
 
-    return await (
-        start_once(request, token, "replay", apply) if word == "resume" else respond_once(request, token, apply)
-    )
+    return apply

@@ -137,7 +137,7 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0: any free port.")] = 8090,
 ) -> None:
-    """Serve the HTTP API and the web page: publish with POST /buses/BUS/events and a token from `tokens create`.
+    """Serve the HTTP API and the web page: publish with POST /v1/buses/BUS/events and a token from `tokens create`.
 
     SIGTERM or Ctrl-C stops it gracefully: it accepts no new calls, responds to calls in progress, and exits with 0.
     """

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+#: The prefix of the path of every call except `/health`, `/metrics` and the page. A change that breaks callers gets
+#: another prefix.
+V1: Final = "/v1"
+
 #: The prefix of every token, by which secret scanners recognise it in source code.
 TOKEN_PREFIX: Final = "ebt_"
 

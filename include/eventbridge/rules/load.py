@@ -170,7 +170,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         errors.extend(
             field_or_rule(field_or_rule(buses_at[bus], "webhooks"), name).error_at_key(
-                f"the bus {other!r} also has a webhook {name!r}", "Give it another name: its path is /hooks/<name>"
+                f"the bus {other!r} also has a webhook {name!r}", "Give it another name: its path is /v1/hooks/<name>"
             )
             for bus, name, other in webhook_conflicts(rule_set.buses)
             if bus in buses_at
