@@ -38,7 +38,7 @@ SHOWN = frozenset(
 OTHERS = frozenset(
     {
         *("limit", "batches", "days", "samples", "span", "whole", "failures", "all", "file", "content"),
-        *("action", "value", "skip", "everything", "rate", "retransform", "again", "dry_run"),
+        *("action", "value", "priority", "skip", "everything", "rate", "retransform", "again", "dry_run"),
         *(
             "accept",
             "word",
