@@ -65,6 +65,6 @@ def test_airflow_serves_metrics_to_an_api_token(token: str) -> None:
 def test_nothing_else_is_mounted(token: str) -> None:
     """Events can only be published to `eventbridge serve`, and the page uses Airflow's login."""
     header = {"authorization": f"Bearer {token}"}
-    found = [responses(header, path=path)[0].status_code for path in ("/buses/orders/events", "/page/login")]
+    found = [responses(header, path=path)[0].status_code for path in ("/v1/buses/orders/events", "/page/login")]
 
     assert found == [404, 404]
