@@ -86,6 +86,14 @@ def test_no_command_hides_in_another_kind_of_block() -> None:
     assert hidden == []
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    """A page that mkdocs.yml does not name cannot be found; decision records are found by their index."""
+    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+
+    assert sorted(page for page in pages - named if not page.startswith("contributing/decisions/")) == []
+
+
 def test_a_guide_is_short() -> None:
     """A how-to guide has at most 220 lines; what is longer is two guides, or belongs to the reference."""
     guides = (ROOT / "docs" / "howto").rglob("*.md")
