@@ -40,7 +40,7 @@ from eventbridge.version import __version__
 HELP = """
 Route events from a bus to targets, as rules in files say: at least once, with every event accounted for.
 
-Every command except `serve` takes --json, which prints one JSON document.
+Commands that print data take `-o json`, or --json, and `-o yaml`.
 
 \b
 Exit codes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, plural, print_line, show_fields, show_json, show_table, visible
+from eventbridge.cli.output import JsonOption, plural, print_line, show_document, show_fields, show_table, visible
 from eventbridge.cli.runtime import open_runtime
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def show_audit(
     with open_runtime(expects_ledger=True) as runtime:
         found = audit(runtime, None if batch is None else find_batch(runtime, batch), whole=whole)
     if as_json:
-        show_json(found)
+        show_document(found)
     else:
         show_reconciliation(found)
     if found.differences:

@@ -12,7 +12,7 @@ import typer
 
 from eventbridge.cli.deliver import spark_url
 from eventbridge.cli.options import LandedBefore, LandedSince
-from eventbridge.cli.output import JsonOption, note, plural, print_line, show_table, show_text
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, show_table, show_text
 from eventbridge.cli.runtime import open_runtime
 
 if TYPE_CHECKING:
@@ -72,12 +72,13 @@ def backtest(
     """
     from eventbridge.backtest.report import to_json
     from eventbridge.control.backtest import backtest_rules, keep_report
+    from eventbridge.event.json_document import parse_document
 
     with _open_runtime(spark, keep=keep) as (runtime, router):
         report = backtest_rules(runtime, candidate, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
-        print_line(to_json(report))
+        show_document(parse_document(to_json(report)))
     else:
         _show_backtest(report)
     _note_kept(kept)
@@ -97,12 +98,13 @@ def diff(
     """
     from eventbridge.backtest.report import to_json
     from eventbridge.control.backtest import diff_rules, keep_report
+    from eventbridge.event.json_document import parse_document
 
     with _open_runtime(spark, keep=keep) as (runtime, router):
         report = diff_rules(runtime, a, b, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
-        print_line(to_json(report))
+        show_document(parse_document(to_json(report)))
     else:
         _show_diff(report)
     _note_kept(kept)

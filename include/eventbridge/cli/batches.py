@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, print_line, show_fields, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, print_line, show_document, show_fields, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -29,7 +29,7 @@ def list_batches(
     with open_runtime(expects_ledger=True) as runtime:
         found = batch_page(runtime, limit)
     if as_json:
-        show_json(found.batches)
+        show_document(found.batches)
         return
     show_table(
         "Batches, times in UTC",
@@ -49,7 +49,7 @@ def show(batch: _BatchArgument, as_json: JsonOption = False) -> None:
     with open_runtime(expects_ledger=True) as runtime:
         found = batch_account(runtime, batch)
     if as_json:
-        show_json(found)
+        show_document(found)
     else:
         _show(found)
 
@@ -100,7 +100,7 @@ def repair(
     with open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
         found = repair_batch(runtime, find_batch(runtime, batch), InProcessRouter(runtime.store), dry_run=dry_run)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     if not found.needed:
         print_line(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, print_line, show_fields, show_json, show_table
+from eventbridge.cli.output import JsonOption, print_line, show_document, show_fields, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -21,7 +21,7 @@ def list_buses(as_json: JsonOption = False) -> None:
     with open_runtime(expects_ledger=True) as runtime:
         found = bus_statuses(runtime)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     show_table(
         "Buses",
@@ -41,7 +41,7 @@ def show(
     with open_runtime(expects_ledger=True) as runtime:
         found = bus_status(runtime, bus)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     show_fields(
         [

@@ -20,8 +20,8 @@ from eventbridge.cli.output import (
     plural,
     print_line,
     readable,
+    show_document,
     show_fields,
-    show_json,
     show_table,
     show_text,
 )
@@ -69,7 +69,7 @@ def list_dead_letters(
         marks = Marks(runtime)
         marked = [(each.record, marks.mark(each)) for each in found]
     if as_json:
-        show_json([{"name": name_of(each)} | with_text_id(each) | {"redriven": mark} for each, mark in marked])
+        show_document([{"name": name_of(each)} | with_text_id(each) | {"redriven": mark} for each, mark in marked])
     else:
         _show_list(marked)
     if more and not as_json:
@@ -116,7 +116,7 @@ def export(
         with Interrupts():  # so that SIGTERM also removes the draft
             count = export_dead_letters(file, select_dead_letters(runtime, selection, whole=True, damaged=damaged))
     if as_json:
-        show_json({"file": file, "dead_letters": count})
+        show_document({"file": file, "dead_letters": count})
     elif file != "-":
         print_line(f"{plural(count, 'dead letter', 'dead letters')} written to {file}")
     warn_about_damage(damaged)
@@ -152,7 +152,7 @@ def show(
     if others:
         note(_older_note(newest, others))
     if as_json:
-        show_json({"name": newest.name} | with_text_id(record) | {"redriven": mark})
+        show_document({"name": newest.name} | with_text_id(record) | {"redriven": mark})
     else:
         _show(name_of(record), record, mark)
     warn_about_damage(damaged)

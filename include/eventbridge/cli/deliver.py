@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_json
+from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_document
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
 from eventbridge.files import open_private
@@ -95,7 +95,7 @@ def deliver(
         idle = deliver_until_idle(runtime, runner, router, wait_seconds=wait, stop=interrupts.stop)
         stopped = runtime.ledger.ingestion.current_stop()
     if as_json:
-        show_json(idle)
+        show_document(idle)
     else:
         print_line(
             f"{'interrupted' if interrupts.exit_code else 'idle' if stopped is None else 'stopped'}: "
@@ -140,7 +140,7 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
         summary = deliver_streaming(runtime, runner, interrupts.stop, bounds)
         pending, on_hold = pending_deliveries(runtime, runner)
     if as_json:
-        show_json(asdict(summary) | {"pending": pending, "on_hold": on_hold})
+        show_document(asdict(summary) | {"pending": pending, "on_hold": on_hold})
     else:
         events, batches = plural(summary.events, "event", "events"), plural(summary.batches, "batch", "batches")
         print_line(f"stopped: {events} in {batches} committed")

@@ -16,8 +16,8 @@ from eventbridge.cli.output import (
     plural,
     print_line,
     readable,
+    show_document,
     show_fields,
-    show_json,
     show_table,
     show_text,
     warn,
@@ -60,7 +60,7 @@ def publish(
     if done.malformed:
         warn(f"malformed events, which will be dead-lettered: {len(done.malformed):,}; the first: {done.malformed[0]}")
     if as_json:
-        show_json(
+        show_document(
             {
                 "bus": bus,
                 "topic": done.topic,
@@ -115,7 +115,7 @@ def find_events(
     with open_runtime(expects_ledger=True) as runtime:
         found = find(runtime, chosen.query(runtime.clock()), limit)
     if as_json:
-        show_json(found.events)
+        show_document(found.events)
     else:
         show_table(
             "Events, times in UTC",
@@ -147,7 +147,7 @@ def show(
     with open_runtime(expects_ledger=True) as runtime:
         found = shown_event(runtime, event_id, bus)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     show_fields(
         [

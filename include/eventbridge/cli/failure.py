@@ -56,12 +56,15 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
 
 
 def has_json_option(arguments: Iterable[str]) -> bool:
-    """Return whether a command line asks for JSON, even if it is otherwise invalid."""
+    """Return whether a command line asks for a document, JSON or YAML, even if it is otherwise invalid."""
+    before = ""
     for each in arguments:
         if each == "--":
             return False
-        if each == "--json":
+        value = each if before in ("-o", "--output") else each.removeprefix("--output=").removeprefix("-o")
+        if each == "--json" or (value in ("json", "yaml") and (value != each or before in ("-o", "--output"))):
             return True
+        before = each
     return False
 
 

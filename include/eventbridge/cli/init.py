@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from eventbridge.cli.output import JsonOption, print_line, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_document
 from eventbridge.errors import UserError
 
 _RULE: Final = """\
@@ -68,7 +68,7 @@ def init(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     if as_json:
-        show_json({"folder": str(folder), "files": sorted(FILES)})
+        show_document({"folder": str(folder), "files": sorted(FILES)})
         return
     print_line(f"Created {folder} with a rule, its tests and three events. Try them:\n")
     for command in [f"cd {folder}", *_COMMANDS.splitlines()]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, plural, print_line, show_json, warn
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, warn
 from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -38,7 +38,7 @@ def init_airflow(
     changed = write_dag_files(chosen)
     files = [chosen / name for name in FILES]
     if as_json:
-        show_json(
+        show_document(
             {
                 "folder": str(chosen),
                 "created": created,
@@ -80,7 +80,7 @@ def migrate(as_json: JsonOption = False) -> None:
 
     before, now = Ledger.migrate(settings().ledger_url)
     if as_json:
-        show_json({"before": before, "now": now})
+        show_document({"before": before, "now": now})
     elif before == now:
         print_line(f"the ledger is already at revision {now}")
     else:
@@ -105,7 +105,7 @@ def copy(
 
     counts = copy_ledger(resolve_url(source, os.environ), resolve_url(destination, os.environ))
     if as_json:
-        show_json({"tables": counts, "rows": sum(counts.values())})
+        show_document({"tables": counts, "rows": sum(counts.values())})
         return
     for name, count in sorted(counts.items()):
         print_line(f"{name}: {count:,}")
@@ -125,7 +125,7 @@ def compile_matcher(as_json: JsonOption = False) -> None:
         compile_ahead()
     seconds = round(time.perf_counter() - begun, 1)
     if as_json:
-        show_json({"seconds": seconds})
+        show_document({"seconds": seconds})
     else:
         print_line(f"Compiled the matcher ({seconds} s).")
 
@@ -179,7 +179,7 @@ def heartbeat(
     if url is not None:
         send_heartbeat(url, beat)
     if as_json:
-        show_json(beat)
+        show_document(beat)
     else:
         for each in beat.problems:
             warn(each)
@@ -212,7 +212,7 @@ def maintain(
     with open_runtime(expects_ledger=True, writes=not dry_run) as runtime:
         done = run(runtime, dry_run=dry_run)
     if as_json:
-        show_json(done)
+        show_document(done)
         return
     for line in _removal_lines(done):
         print_line(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, cell_text, confirm, plural, print_line, show_json, warn
+from eventbridge.cli.output import JsonOption, cell_text, confirm, plural, print_line, show_document, warn
 from eventbridge.cli.runtime import open_runtime, user
 from eventbridge.errors import EventBridgeError, UserError
 
@@ -130,7 +130,7 @@ def _operate(action: str, about: str, target: str | None = "", *, value: str = "
         rule, target = (about, "") if target == "" else parse_target(runtime, about, target)
         result = operate(runtime, action, rule, target, value, by=user())
     if as_json:
-        show_json(result)
+        show_document(result)
     else:
         print_line(str(result))
 
@@ -154,7 +154,7 @@ def release(
         find_rule(runtime.rule_set(), rule)
         released = release_rule(runtime, rule, skip)
     if as_json:
-        show_json(released)
+        show_document(released)
     else:
         print_line(_release_text(released))
 
@@ -249,7 +249,7 @@ def publish_rules(
             _keep_publishing(once, watch)
         published = once()
     if as_json:
-        show_json(published)
+        show_document(published)
     else:
         _show_published(published)
 

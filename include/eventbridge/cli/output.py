@@ -1,4 +1,4 @@
-"""Prints the output of commands: lines and tables for people, or with `--json` one JSON document.
+"""Prints the output of commands: lines and tables for people, or with `-o json` or `-o yaml` one document.
 
 Notes and warnings go to standard error. Tables fit the terminal; in a pipe or a file, only a very long cell is cut.
 """
@@ -11,9 +11,9 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
@@ -21,7 +21,32 @@ from eventbridge.errors import EventError, UserError
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.json_text import bytes_as_text, plain
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
+#: The formats of `-o`; `--json` is short for `-o json`.
+FORMATS: Final = ("table", "json", "yaml")
+_CHOSEN: Final = "eventbridge.format"
+_format = FORMATS[0]
+
+
+def keep_format(context: typer.Context, value: str | None) -> None:
+    """Keep the value of `-o`, which is read before `--json`; raises Typer's error for another format."""
+    if value is not None and value not in FORMATS:
+        raise typer.BadParameter(f"{value!r} is not a format. Formats: {', '.join(FORMATS)}", param_hint="-o")
+    context.meta[_CHOSEN] = value
+
+
+def _is_document(context: typer.Context, value: bool) -> bool:
+    """Return whether the command prints a document, by `-o` and `--json`, and set the document's format."""
+    global _format
+    chosen = context.meta.get(_CHOSEN)
+    if value and chosen not in (None, "json"):
+        raise typer.BadParameter(f"--json means -o json. Leave --json or -o {chosen} out", param_hint="--json")
+    _format = "json" if value else chosen or FORMATS[0]
+    return _format != "table"
+
+
+#: The parameter of each command that prints data. It is True for every document, whose format `-o` chooses; `Group`
+#: adds the option `-o` to a command that has this one.
+JsonOption = Annotated[bool, typer.Option("--json", help="Short for `-o json`.", callback=_is_document)]
 
 #: The exit code after a closed pipe (128 + SIGPIPE); 1 would mean that a difference was found.
 CLOSED_PIPE = 141
@@ -70,9 +95,55 @@ def warn(text: str) -> None:
     sys.stderr.write(f"warning: {text}\n")
 
 
-def show_json(value: Any) -> None:
-    """Print a value as indented JSON; times as ISO 8601, bytes as a string or, if they are not UTF-8, as base64."""
-    print_line(json_text(plain(value)))
+def show_document(value: Any) -> None:
+    """Print a value as indented JSON or, with `-o yaml`, as YAML.
+
+    Times are ISO 8601; bytes are a string or, if they are not UTF-8, base64.
+    """
+    document = plain(value)
+    print_line("\n".join(_yaml_lines(document)) if _format == "yaml" else json_text(document))
+
+
+#: A string that YAML reads as a string, and as nothing else, without quotes.
+_PLAIN_YAML = re.compile(
+    r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z][a-z0-9_-]*(?:[./][a-z0-9_-]+)*", re.IGNORECASE
+)
+#: Characters that JSON has as they are, and YAML only as escapes.
+_NOT_IN_YAML = re.compile("[\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+#: YAML reads a key of more than 1,024 characters only after `? `.
+_LONGEST_YAML_KEY = 1_000
+
+
+def _yaml_lines(value: Any, margin: str = "") -> Iterator[str]:
+    """Yield the lines of a YAML document; scalars are JSON, which YAML contains, or plain words."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            name = _yaml_scalar(key)
+            head = f"{margin}{name}:" if len(name) <= _LONGEST_YAML_KEY else f"{margin}? {name}\n{margin}:"
+            yield from _yaml_item(head, item, margin)
+    elif isinstance(value, list | tuple) and value:
+        for item in value:
+            yield from _yaml_item(f"{margin}-", item, margin)
+    else:
+        yield margin + _yaml_scalar(value)
+
+
+def _yaml_item(head: str, item: Any, margin: str) -> Iterator[str]:
+    if not (isinstance(item, Mapping | list | tuple) and item):
+        yield f"{head} {_yaml_scalar(item)}"
+        return
+    lines = _yaml_lines(item, margin + "  ")
+    if head.endswith("-"):  # the first line of an item continues that of its dash
+        yield f"{head} {next(lines)[len(margin) + 2 :]}"
+    else:
+        yield head
+    yield from lines
+
+
+def _yaml_scalar(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN_YAML.fullmatch(value):
+        return value
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", write_document(value))
 
 
 def json_text(value: Any, margin: str = "") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_document, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -52,7 +52,7 @@ def list_checks(
     with open_runtime(expects_ledger=True) as runtime:
         found = list_checked_hours(runtime, limit)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     rows = [[c.hour, "passed" if c.passed else "failed", c.measures, c.failures, c.checked_at] for c in found]
     show_table("Quality checks, times in UTC", ["hour", "status", "measures", "failures", "checked"], rows)
@@ -76,7 +76,7 @@ def show(
 
 def _show(record: QualityRecord, *, as_json: bool) -> None:
     if as_json:
-        show_json(record)
+        show_document(record)
         return
     from eventbridge.policy.quality import number_text
 

@@ -13,7 +13,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_records, warn_about_damage
-from eventbridge.cli.output import JsonOption, note, plural, print_line, show_fields, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, show_fields, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -136,7 +136,7 @@ def list_redrives(as_json: JsonOption = False) -> None:
         marks = Marks(runtime)
         found = [(each, marks.counts(each)) for each in runtime.ledger.redrives.all()]
     if as_json:
-        show_json([redrive_document(each, counts) for each, counts in found])
+        show_document([redrive_document(each, counts) for each, counts in found])
     else:
         _show_redrives(found)
     warn_about_damage(marks.damaged)
@@ -164,7 +164,7 @@ def show(redrive_id: RedriveArgument, as_json: JsonOption = False) -> None:
         marks = Marks(runtime)
         counts = marks.counts(found)
     if as_json:
-        show_json(redrive_document(found, counts))
+        show_document(redrive_document(found, counts))
     else:
         show_fields(
             [
@@ -190,7 +190,7 @@ def cancel(redrive_id: RedriveArgument, as_json: JsonOption = False) -> None:
         cancelled = runtime.ledger.redrives.end(found.redrive_id, "cancelled")
         found = runtime.ledger.redrives.get(found.redrive_id)
     if as_json:
-        show_json({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
+        show_document({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
     elif cancelled:
         print_line(f"{found.redrive_id} is cancelled; the dead letters that it did not take stay as they are")
     else:
@@ -219,7 +219,7 @@ def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: 
     from eventbridge.dead_letters.redrives import redrive_document
 
     if as_json:
-        show_json(redrive_document(request, counts))
+        show_document(redrive_document(request, counts))
         return
     print_line(
         f"{request.state}: {plural(batches, 'batch', 'batches')}, "
@@ -239,7 +239,7 @@ def _show_survey(survey: Survey, *, as_json: bool) -> None:
 
     document = survey_document(survey)
     if as_json:
-        show_json(document)
+        show_document(document)
         return
     show_table(
         "Would be taken", ["rule/target", "dead letters"], [[each["of"], each["count"]] for each in document["taken"]]

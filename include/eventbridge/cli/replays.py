@@ -13,7 +13,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.options import LandedBefore, LandedSince, refuse_empty, takes_records
-from eventbridge.cli.output import JsonOption, note, plural, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -122,7 +122,7 @@ def list_replays(as_json: JsonOption = False) -> None:
     with open_runtime(expects_ledger=True) as runtime:
         found = [(each, account_of(runtime, each)) for each in runtime.ledger.replays.all()]
     if as_json:
-        show_json([_document(each, account) for each, account in found])
+        show_document([_document(each, account) for each, account in found])
         return
     show_table(
         "Replays, times in UTC",
@@ -153,7 +153,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         found = find_replay(runtime, replay_id)
         account = account_of(runtime, found)
     if as_json:
-        show_json(_document(found, account))
+        show_document(_document(found, account))
         return
     for name, value in _document(found, account).items():
         if value not in (None, "", {}):
@@ -227,7 +227,7 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         request = runtime.ledger.replays.get(request.replay_id)
         account = account_of(runtime, request)
     if as_json:
-        show_json(_document(request, account))
+        show_document(_document(request, account))
     else:
         print_line(
             f"{request.state}: {plural(batches, 'batch', 'batches')}, "
@@ -255,7 +255,7 @@ def find_replay(runtime: Runtime, name: str) -> Replay:
 
 def _show_changed(replay: Replay, state: str, *, changed: bool, as_json: bool) -> None:
     if as_json:
-        show_json({"replay_id": replay.replay_id, "state": replay.state, "changed": changed})
+        show_document({"replay_id": replay.replay_id, "state": replay.state, "changed": changed})
     else:
         print_line(f"{replay.replay_id} {state if changed else f'stays {replay.state}'}")
 
@@ -266,7 +266,7 @@ def _show_survey(survey: ReplaySurvey, *, as_json: bool) -> None:
         for of, count in sorted(survey.deliveries.items())
     ]
     if as_json:
-        show_json({"read": survey.events, "taken": survey.taken, "deliveries": deliveries})
+        show_document({"read": survey.events, "taken": survey.taken, "deliveries": deliveries})
         return
     print_line(f"{plural(survey.events, 'archived event', 'archived events')} read, {survey.taken:,} would be taken")
     show_table(

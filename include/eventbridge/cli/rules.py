@@ -21,7 +21,7 @@ from eventbridge.cli.output import (
     note,
     plural,
     print_line,
-    show_json,
+    show_document,
     show_table,
     visible,
     warn,
@@ -66,7 +66,7 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     checked = _check(folder)
     rules = checked.rules
     if as_json:
-        show_json(checked.document())
+        show_document(checked.document())
     elif rules is None:
         raise RuleFileError(checked.errors)
     else:
@@ -107,7 +107,7 @@ def list_rules(folder: FolderOption = None, as_json: JsonOption = False) -> None
     rules = _load(folder)
     if as_json:
         # not json.loads, which would round the numbers of a pattern
-        print_line(json_text(parse_document(rules.to_json())))
+        show_document(parse_document(rules.to_json()))
         return
     owned = bool(rules.owners())
     show_table(
@@ -141,7 +141,7 @@ def show(
     rules = _load(folder) if not version else _rules_at(rule, version)
     find_rule(rules, rule)
     document: Any = parse_document(rules.to_json())
-    print_line(json_text(document["rules"][rule]))
+    show_document(document["rules"][rule])
 
 
 def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
@@ -166,7 +166,7 @@ def history(
     with open_runtime(expects_ledger=True) as runtime:
         found = rule_history(runtime, rule, limit)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     show_table(
         "Changes of rules, times in UTC",
@@ -205,7 +205,7 @@ def try_on_events(
     if as_json:
         found = list(responses)
         refused = sum(response.matches is None for response in found)
-        show_json(found)
+        show_document(found)
     else:
         for response in responses:
             refused += response.matches is None
@@ -379,7 +379,7 @@ def shadow(
     with open_runtime(expects_ledger=True) as runtime:
         reports = shadow_reports(runtime, rule, since, until, sample)
     if as_json:
-        show_json(reports)
+        show_document(reports)
         return
     show_table(
         f"Shadows of {rule}",

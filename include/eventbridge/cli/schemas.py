@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, print_line, show_document, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -26,7 +26,7 @@ def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
         if not found and bus is not None:
             refuse_unknown_bus(runtime, bus)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     rows = [[each.bus, each.type, each.sampled, each.fields, each.lost, each.first_at, each.last_at] for each in found]
     show_table("Types, times in UTC", ["bus", "type", "sampled", "fields", "lost", "first", "last"], rows)
@@ -44,7 +44,7 @@ def show(
     with open_runtime(expects_ledger=True) as runtime:
         found = schemas_named(runtime, type_, bus)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     for number, each in enumerate(found):
         if number:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, print_line, show_document, show_table
 from eventbridge.cli.runtime import open_runtime
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def stats(
     with open_runtime(expects_ledger=True) as runtime:
         found = daily_stats(runtime, days, rule)
     if as_json:
-        show_json(found)
+        show_document(found)
     elif as_csv:
         _show_csv(found)
     else:

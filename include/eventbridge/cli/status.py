@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, cell_text, plural, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, cell_text, plural, print_line, show_document, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import error_lines
 
@@ -38,7 +38,7 @@ def show_status(
     with open_runtime(expects_ledger=True) as runtime:
         found = status(runtime, batches=batches)
     if as_json:
-        show_json(status_fields(found))
+        show_document(status_fields(found))
     else:
         _show(found)
 
@@ -201,7 +201,7 @@ def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
     with open_runtime(expects_ledger=True) as runtime:
         found = chunk_failures(runtime, limit=_MAX_FAILURES) if failures else chunk_statuses(runtime, batches=batches)
     if as_json:
-        show_json(found)
+        show_document(found)
     elif failures:
         _show_failed_chunks(found)
     else:

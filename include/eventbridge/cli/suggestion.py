@@ -1,12 +1,16 @@
-"""Suggests a command or an option for one that does not exist."""
+"""Suggests a command or an option for one that does not exist, and gives commands the option `-o`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from functools import cache
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
+from eventbridge.cli.output import FORMATS, keep_format
 from eventbridge.similar_names import similar
 
 #: Sets of words that mean the same in other tools, any of which a user may write for a command or option.
@@ -67,8 +71,39 @@ def _options_below(command: Any) -> Iterator[str]:
         yield from _options_below(each)
 
 
+@cache
+def _output_option() -> Any:
+    """Return the option `-o` as Typer builds it, because only Typer's own code may construct an option."""
+    holder = typer.Typer()
+
+    @holder.command()
+    def command(
+        output: Annotated[
+            str | None,
+            typer.Option(
+                "-o",
+                "--output",
+                metavar="|".join(FORMATS),
+                help="Format of the output.",
+                callback=keep_format,
+                expose_value=False,
+                is_eager=True,
+            ),
+        ] = None,
+    ) -> None: ...
+
+    return next(each for each in get_command(holder).params if each.name == "output")
+
+
 class Group(TyperGroup):
-    """A group of commands that suggests the nearest command for an unknown one."""
+    """A group of commands that suggests the nearest command for an unknown one; commands that print data take `-o`."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        for command in self.commands.values():
+            names = [each.name for each in command.params]
+            if "as_json" in names:
+                command.params.insert(names.index("as_json"), _output_option())
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first word names; raises Typer's usage error for an unknown one."""

@@ -8,7 +8,7 @@ import typer
 
 from eventbridge.cli import operate
 from eventbridge.cli.lines import one_event
-from eventbridge.cli.output import JsonOption, note, print_line, show_fields, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, print_line, show_document, show_fields, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
@@ -45,7 +45,7 @@ def list_targets(as_json: JsonOption = False) -> None:
     with open_runtime(expects_ledger=True) as runtime:
         found = target_list(runtime)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     show_table(
         "Targets, times in UTC",
@@ -71,7 +71,7 @@ def show(
         (line,) = (each for each in target_lines(runtime, rule) if each.target == target)
         responses = recent_responses(runtime, rule, target)
     if as_json:
-        show_json(vars(line) | {"responses": responses})
+        show_document(vars(line) | {"responses": responses})
         return
     fields = [("state", line.state), ("since", line.since), ("until", line.paused_until or line.until)]
     show_fields([("target", f"{rule}/{target}"), *fields, ("waiting", line.waiting), ("reason", _why(line) or None)])
@@ -103,7 +103,7 @@ def check(
         rule, target = operate.parse_target(runtime, about, name)
         error = check_target(runtime, rule, target)
     if as_json:
-        show_json({"rule": rule, "target": target, "reached": error is None, "error": error})
+        show_document({"rule": rule, "target": target, "reached": error is None, "error": error})
     elif error is None:
         print_line(f"{rule}/{target} can be reached")
     else:
@@ -131,7 +131,7 @@ def send(
         response = send_event(runtime, rule, target, one_event(event, runtime.settings.event_max_size))
     what = f"HTTP {response.code}" if response.code is not None else f"{response.error_class}: {response.error}"
     if as_json:
-        show_json(response_document(rule, target, response))
+        show_document(response_document(rule, target, response))
     elif response.accepted:
         print_line(f"{rule}/{target} accepted the event" + (f": {what}" if response.code is not None else ""))
     else:
@@ -164,7 +164,7 @@ def enable(
         released = enable_target(runtime, rule, target)
         hold_reason = runtime.ledger.overrides.get_effective().hold_reason(rule, target)
     if as_json:
-        show_json({"rule": rule, "target": target, "before": before, "released": released})
+        show_document({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:
         print_line(f"Target {rule}/{target} is already enabled.")
     else:

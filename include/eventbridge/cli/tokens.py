@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, print_line, show_fields, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, print_line, show_document, show_fields, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -47,7 +47,7 @@ def create(
     with open_runtime(is_action=True) as runtime:
         token, secret = create_token(runtime, name, scope, seconds, owner or ())
     if as_json:
-        show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
+        show_document({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
         return
     print_line(secret)
     note("the token is shown only once: store it with your secrets")
@@ -59,7 +59,7 @@ def list_tokens(as_json: JsonOption = False) -> None:
     with open_runtime(expects_ledger=True) as runtime:
         found = runtime.ledger.tokens.all()
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     show_table(
         "Tokens, times in UTC",
@@ -78,7 +78,7 @@ def show(
     with open_runtime(expects_ledger=True) as runtime:
         found = find_token(runtime, name)
     if as_json:
-        show_json(found)
+        show_document(found)
         return
     times = [("created", found.made_at), ("expires", found.expires_at), ("revoked", found.revoked_at)]
     show_fields([("name", found.name), ("scopes", ", ".join(found.scopes)), *times])
@@ -94,6 +94,6 @@ def revoke(
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         revoked = revoke_token(runtime, name)
     if as_json:
-        show_json({"name": name, "revoked": revoked})
+        show_document({"name": name, "revoked": revoked})
     else:
         print_line(f"revoked {name}" if revoked else f"{name} is already revoked")

@@ -13,8 +13,8 @@ from eventbridge.cli.output import (
     note,
     plural,
     print_line,
+    show_document,
     show_fields,
-    show_json,
     show_table,
     visible,
     warn,
@@ -63,7 +63,7 @@ def why(
     with open_runtime(expects_ledger=True) as runtime:
         found = why_between(runtime, event_id, bus, since, until)
     if as_json:
-        show_json(found)
+        show_document(found)
     else:
         _show(found)
     for each in found.notes:
