@@ -1,4 +1,4 @@
-"""Suggests a command or an option for one that does not exist, and gives commands the option `-o`."""
+"""Suggests a command or an option for one that does not exist, and completes the commands of a group."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from eventbridge.cli.examples import examples_text
 from eventbridge.cli.output import FORMATS, keep_format
 from eventbridge.similar_names import similar
 
@@ -96,11 +97,16 @@ def _output_option() -> Any:
 
 
 class Group(TyperGroup):
-    """A group of commands that suggests the nearest command for an unknown one; commands that print data take `-o`."""
+    """A group of commands that suggests the nearest command for an unknown one.
+
+    It adds examples to the help of its commands, and `-o` to the options of those that print data.
+    """
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
-        for command in self.commands.values():
+        for name, command in self.commands.items():
+            if not isinstance(command, TyperGroup):
+                command.epilog = examples_text(name if self.name == "eventbridge" else f"{self.name} {name}")
             names = [each.name for each in command.params]
             if "as_json" in names:
                 command.params.insert(names.index("as_json"), _output_option())
