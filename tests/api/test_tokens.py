@@ -90,7 +90,7 @@ def test_the_ledger_has_no_token(tmp_path: Path) -> None:
         (("create", "shop", "--scope", "publish:order"), "Did you mean orders?"),
         (("create", "a shop", "--scope", "publish:*"), "'a shop' is not a valid name for a token"),
         (("create", "shop", "--scope", "publish:*", "--expires", "soon"), "'soon' is not a duration"),
-        (("create", "there", "--scope", "publish:*"), "a token 'there' exists, or existed"),
+        (("create", "there", "--scope", "publish:*"), "a token 'there' exists or has existed"),
         (("revoke", "her"), "Did you mean there?"),
     ],
 )

@@ -243,7 +243,7 @@ def test_audit_of_one_batch_by_the_beginning_of_its_id(delivered: Any, eventbrid
     eventbridge("events", "publish", "orders", delivered.orders(1))
     delivered.deliver()
 
-    for wrong, said in (("0", "2 batches begin with '0'"), ("xyz", "no batch 'xyz'"), ("", "no batch ''")):
+    for wrong, said in (("0", "2 batch ids begin with '0'"), ("xyz", "no batch 'xyz'"), ("", "no batch ''")):
         result = eventbridge("audit", "--batch", wrong)
         assert result.code == 2
         assert said in result.err

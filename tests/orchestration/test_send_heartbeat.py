@@ -18,7 +18,7 @@ from orchestration.dag_files import DAGS
 from eventbridge.airflow.dags.send_heartbeat import send_heartbeat
 from eventbridge.airflow.tasks import PlainFailure
 from eventbridge.config.settings import Settings
-from eventbridge.control.heartbeat import standing_still
+from eventbridge.control.heartbeat import stalled_work
 from eventbridge.ledger import Ledger
 from eventbridge.model.stat import Family, Sample
 
@@ -71,7 +71,7 @@ def test_a_stalled_runner_is_reported() -> None:
         ]
     )
 
-    assert standing_still(now, families) == [
-        "the runner still has committed nothing for 21 minutes, and events wait",
+    assert stalled_work(now, families) == [
+        "the runner still has committed nothing for 21 minutes, and events are waiting",
         "a retry batch of the runner slow has been open for 31 minutes",
     ]

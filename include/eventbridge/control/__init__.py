@@ -1,1 +1,4 @@
-"""Operates an installation: overrides, releases, tokens, publishing of events and rules, and trials."""
+"""Operates an installation: sets overrides, releases rules, manages tokens, publishes events and rules, and runs tests.
+
+The tests are those of rule files, patterns, targets and backtests. None of them delivers an event by a rule.
+"""

@@ -1,4 +1,4 @@
-"""Creates, revokes and checks the tokens with which programs use the API."""
+"""Creates, revokes and checks the tokens that programs use to call the API."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def create_token(
 ) -> tuple[ApiToken, str]:
     """Create a token and return it with its secret, of which the ledger stores only a hash.
 
-    Each scope is `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`. The token is limited to
-    `owners`, which the rule files must name; without any, it may use all rules and buses. If `expires_seconds` is
-    None, it never expires. Raises UserError for an invalid or used name, and for an invalid scope or owner.
+    Each scope is `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`. The token is limited to the
+    rules and buses of `owners`, which the rules must name; without any, it is not limited. If `expires_seconds` is
+    None, it never expires. Raises UserError if the name is invalid or was used before, and if a scope or owner is
+    invalid.
     """
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} is not a valid name for a token. {NAME_REMEDY}")
@@ -41,13 +42,16 @@ def create_token(
     secret = TOKEN_PREFIX + secrets.token_urlsafe(_BYTES)
     if not runtime.ledger.tokens.add(token, hash_of(secret)):
         raise UserError(
-            f"a token {name!r} exists, or existed. Choose another name, so that the calls of both can be distinguished"
+            f"a token {name!r} exists or has existed. Choose another name, which distinguishes the calls of both"
         )
     return token, secret
 
 
 def revoke_token(runtime: Runtime, name: str) -> bool:
-    """Revoke a token; return False if it had already been revoked. Raises NotFoundError with the nearest name."""
+    """Revoke a token. Return False if it has already been revoked.
+
+    Raises NotFoundError, which suggests a similar name, if there is no such token.
+    """
     if runtime.ledger.tokens.revoke(name):
         return True
     find_token(runtime, name)
@@ -63,7 +67,7 @@ def find_token(runtime: Runtime, name: str) -> ApiToken:
 
 
 def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
-    """Return the token with this secret; None if it is unknown, revoked or expired."""
+    """Return the token with this secret, or None if it is unknown, revoked or expired."""
     if not secret.startswith(TOKEN_PREFIX):
         return None
     token = runtime.ledger.tokens.get(hash_of(secret))
@@ -71,7 +75,7 @@ def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
 
 
 def hash_of(secret: str) -> str:
-    """Return the hash that the ledger stores for a token; a fast hash is enough for 256 random bits."""
+    """Return the hash that the ledger stores for a token. A fast hash is enough for 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -84,7 +88,7 @@ def _check_owners(runtime: Runtime, owners: Sequence[str], scopes: Sequence[str]
     for owner in owners:
         if owner not in known:
             remedy = suggest("Owners", owner, known)
-            raise UserError(f"no rule file defines an owner {owner!r}. {remedy}")
+            raise UserError(f"no rule file names an owner {owner!r}. {remedy}")
 
 
 def _check_scope(runtime: Runtime, scope: str) -> None:

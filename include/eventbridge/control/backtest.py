@@ -1,4 +1,4 @@
-"""Runs and compares backtests for the command line, the DAGs and the page, and reads their candidates."""
+"""Runs and compares candidates over the archive for the command line and the DAGs, and reads what candidates name."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from eventbridge.similar_names import suggest
 from eventbridge.store import layout
 from eventbridge.views.rules import rules_at
 
-#: The default and the maximum number of samples of each kind in a report, which is read into memory as a whole.
+#: The default and the maximum number of samples in each list of a report, which is read into memory as a whole.
 SAMPLES, MAX_SAMPLES = 3, 100
 
-#: The name that messages and reports use for a rule file whose text is given.
+#: The name that messages and reports use for a rule file of which only the text is given.
 _PASTED = "pasted-rules.yaml"
 
 
 @dataclass(frozen=True)
 class BacktestRequest:
-    """The part of the archive to use, and the bus if a rule file has rules of several buses.
+    """The part of the archive to use, the bus if a rule file has rules of several buses, and the number of samples.
 
-    Times are ISO 8601, in UTC without an offset, or durations before now; an empty `until` is now.
+    Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. An empty `until` means now.
     """
 
     since: str | None
@@ -44,9 +44,9 @@ class BacktestRequest:
 def backtest_rules(
     runtime: Runtime, candidate: str, request: BacktestRequest, router: Router, *, paths: bool = False
 ) -> BacktestReport:
-    """Run a candidate over the archive; for `candidate` and `paths`, see `read_candidate`.
+    """Run a candidate over the archive. `read_candidate` explains `candidate` and `paths`.
 
-    Raises UserError, with a remedy, for an invalid request.
+    Raises UserError, with a remedy, if the request is invalid.
     """
     part = _part(runtime, request)
     read = read_candidate(runtime, candidate, request.bus, paths=paths)
@@ -57,7 +57,10 @@ def backtest_rules(
 def diff_rules(
     runtime: Runtime, a: str, b: str, request: BacktestRequest, router: Router, *, paths: bool = False
 ) -> DiffReport:
-    """Run two candidates over the archive and compare them; see `read_candidate`. Raises UserError, with a remedy."""
+    """Run two candidates over the archive, and compare them. `read_candidate` explains `a`, `b` and `paths`.
+
+    Raises UserError, with a remedy, if the request is invalid.
+    """
     part = _part(runtime, request)
     ours, theirs = (read_candidate(runtime, each, request.bus, paths=paths) for each in (a, b))
     if ours.bus != theirs.bus:
@@ -67,7 +70,7 @@ def diff_rules(
 
 
 def keep_report(runtime: Runtime, report: BacktestReport | DiffReport) -> tuple[str, str]:
-    """Write a report to the store as JSON and Markdown and return the URIs of both files."""
+    """Write a report to the store as JSON and Markdown, and return the URIs of both files."""
     found = []
     for suffix, text in (("json", to_json(report) + "\n"), ("md", as_markdown(report))):
         path = layout.backtest_report(report.made_at, report.backtest_id, suffix)
@@ -86,10 +89,10 @@ def _part(runtime: Runtime, request: BacktestRequest) -> ArchivePart:
 def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:
     """Return the candidate that `name` means: RULE, RULE@VERSION, or the text of a rule file.
 
-    If `bus` is set, only the rules of this bus are taken; it is required for a file with rules of several buses. If
-    `paths`, the path of a rule file (`.yaml`) is accepted too. Allow paths only to callers with the rights of this
-    process, because others, who start a task or call the API, could read files of the host. Raises RuleFileError with
-    every error of the files, NotFoundError for an unknown name, and UserError for any other invalid candidate.
+    If `bus` is set, only the rules of this bus are used; a file with rules of several buses requires it. If `paths`,
+    `name` may also be the path of a rule file (`.yaml`). Set `paths` only for callers with the rights of this process,
+    because a caller that starts a task or uses the API could otherwise read files of the host. Raises RuleFileError
+    with every error in a rule file, NotFoundError for an unknown name, and UserError for any other invalid candidate.
     """
     if not name.strip():
         raise UserError(f"no candidate given. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")
@@ -101,9 +104,9 @@ def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths
             raise UserError(f"{name!r} is not the name of a rule. Write a name, RULE@VERSION, or {_what_of(paths)}")
         found = _rules_of_file(runtime, Path(name))
     elif at:
-        found = [_rule_then(runtime, rule, version)]
+        found = [_former_rule(runtime, rule, version)]
     else:
-        found = [_rule_today(runtime, name)]
+        found = [_current_rule(runtime, name)]
     chosen = [each for each in found if bus is None or each[0].bus == bus]
     buses = {each.name: each for _, each in chosen}
     if not chosen:
@@ -122,14 +125,14 @@ def _list_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(set(names))) or "none"
 
 
-def _rule_today(runtime: Runtime, name: str) -> tuple[Rule, Bus]:
+def _current_rule(runtime: Runtime, name: str) -> tuple[Rule, Bus]:
     rules = runtime.rule_files()
     if name not in rules.rules:
         raise NotFoundError(f"no rule file defines a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 
 
-def _rule_then(runtime: Runtime, name: str, version: str) -> tuple[Rule, Bus]:
+def _former_rule(runtime: Runtime, name: str, version: str) -> tuple[Rule, Bus]:
     rules = rules_at(runtime, name, version)
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 
@@ -141,5 +144,5 @@ def _rules_of_file(runtime: Runtime, path: Path, content: bytes | None = None) -
         buses = {}
     rules = load_rule_file(path, buses) if content is None else read_sent_rules(path, buses, content)
     if not rules.rules:
-        raise UserError(f"{path} has no rules. Name a file that has some")
+        raise UserError(f"{path} has no rules. Name a file with rules")
     return [(rule, rules.buses[rule.bus]) for rule in rules.rules.values()]

@@ -1,4 +1,4 @@
-"""Checks rule files: all files of a folder, or one new or changed file together with the others."""
+"""Checks rule files: all files of a folder, or one new or changed file, alone or together with the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECK_SECONDS: Final = 20.0
 
 @dataclass(frozen=True)
 class RulesChecked:
-    """The result of checking rule files: their errors or, without any, the rules."""
+    """The result of checking rule files: their errors or, if there are none, the rules."""
 
     errors: tuple[RuleError, ...]
     rules: RuleSet | None = None
@@ -41,7 +41,7 @@ class RulesChecked:
         return {"errors": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
-        """Return a warning for each condition that never matches, or that does not match in every content mode."""
+        """Return a warning for each condition that can never match, or that cannot match in every content mode."""
         if self.rules is None:
             return []
         return [
@@ -58,11 +58,10 @@ def check_folder(
     *,
     relative: bool = False,
 ) -> RulesChecked:
-    """Check the rule files in a folder and run the tests of their rules.
+    """Check the rule files in a folder, and run the tests of their rules.
 
-    `target_locations` is where targets may write; if it is None, this is not checked.
-    `instead` is a file and its content to check in place of the file on disk. If `relative`, errors name files relative
-    to the folder.
+    `target_locations` is where targets may write; if it is None, this is not checked. `instead` is a file and the
+    content to check in place of the file on disk. If `relative`, errors name files relative to the folder.
     """
     try:
         rules = load_rules(
@@ -82,12 +81,12 @@ def check_folder(
 
 
 def check_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
-    """Check the rule files as if one of them, new or existing, had this content; nothing is written.
+    """Check the rule files as if one of them, new or existing, had this content. Nothing is written.
 
     Returns what `eventbridge rules check --json` prints. Errors name files relative to the folder. If the files are not
-    on this host, or the caller is limited to owners, only this file is read, and its rules may use the buses that the
-    caller may see. Paths of file targets are not checked, so that no caller can probe the folders of the host. Raises
-    UserError for an invalid file name, and for a file that takes too much time or memory.
+    on this host, or if the caller is limited to owners, only this file is checked, and its rules may use the buses that
+    the caller may see. Paths of file targets are not checked, so that no caller can probe the folders of the host.
+    Raises UserError if the file name is invalid, or if checking the file takes too much time or memory.
     """
     file = PurePosixPath(name)
     if file.is_absolute() or ".." in file.parts or file.suffix not in SUFFIXES or name != str(file):
@@ -122,7 +121,10 @@ def _check_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, conte
 
 
 def read_sent_rules(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet:
-    """Return the rules of a file that a caller sent; raises RuleFileError, and UserError if it takes too much time."""
+    """Return the rules in a file that a caller sent.
+
+    Raises RuleFileError with its errors, and UserError if reading it takes too much time or memory.
+    """
     remedy = "Send fewer rules, or only the one to compare"
     read = call_bounded(_read_rules, file, buses, content, seconds=MAX_SECONDS, remedy=remedy)
     if isinstance(read, RuleSet):

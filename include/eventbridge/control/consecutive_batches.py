@@ -16,24 +16,24 @@ from eventbridge.routing.job import Router
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 
-#: The maximum number of seconds to wait before trying again to plan the next batch.
+#: The maximum time to wait before planning the next batch is tried again.
 _RECHECK_SECONDS = 1.0
 
 
 class Plan(Protocol):
-    """The next batch, or the time to plan again; both are None if no batch is left."""
+    """The next batch, or the time at which to plan again. Both are None if no batch is left."""
 
     @property
     def batch_id(self) -> str | None:
-        """The batch to deliver now."""
+        """The batch to deliver now, or None."""
 
     @property
     def wait_until(self) -> datetime | None:
-        """When the next batch may be planned."""
+        """When the next batch may be planned, or None."""
 
 
 def _deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
-    """Run the stages of each planned batch until none is left or `stop` is set; return the number of batches."""
+    """Plan and deliver batches until none is left or `stop` is set. Return the number of batches."""
     batches = 0
     while not stop.is_set():
         settle_stale(runtime)
@@ -50,33 +50,33 @@ def _deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: R
 
 
 def deliver_redrive(runtime: Runtime, redrive_id: str, router: Router, stop: Stop | None = None) -> int:
-    """Run the batches of a redrive, one after another, until it has ended; return the number of batches.
+    """Deliver the batches of a redrive, one after another, until it has ended. Return the number of batches.
 
-    `stop` takes effect after the current batch; the redrive stays `running` and can be continued. Deliveries to retry
-    become pending, as in any batch.
+    If `stop` is set, this returns after the current batch. The redrive then stays `running` and can be continued.
+    Deliveries to be retried become pending, as in any batch.
     """
     return _deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())
 
 
 def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
-    """Run the batches of a replay, one after another, until it has ended or is paused; return the number of batches.
+    """Deliver the batches of a replay, one after another, until it has ended or is paused. Return how many there were.
 
-    `stop` takes effect after the current batch; the replay stays `running` and can be continued. Deliveries to retry
-    become pending, as in any batch.
+    If `stop` is set, this returns after the current batch. The replay then stays `running` and can be continued.
+    Deliveries to be retried become pending, as in any batch.
     """
     return _deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
 
 
 def pause_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Pause a running replay after its current batch; return False if it is not running."""
+    """Pause a running replay, which takes effect after its current batch. Return False if it is not running."""
     return runtime.ledger.replays.set_state(replay_id, "running", "paused")
 
 
 def resume_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Resume a paused replay, so that its next batch can be planned; return False if it is not paused."""
+    """Resume a paused replay, so that its next batch can be planned. Return False if it is not paused."""
     return runtime.ledger.replays.set_state(replay_id, "paused", "running")
 
 
 def cancel_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Cancel a replay after its current batch; return False if it has already ended."""
+    """Cancel a replay, which takes effect after its current batch. Return False if it has already ended."""
     return runtime.ledger.replays.end(replay_id, "cancelled")

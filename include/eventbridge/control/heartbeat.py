@@ -1,4 +1,4 @@
-"""Sends a heartbeat, one event with the health of the installation, to a URL; a scheduler runs it each minute."""
+"""Sends a heartbeat, an event with the health of the installation, to a URL. A scheduler calls it each minute."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.metrics import metrics
 
 _PREFIX = "eventbridge_"
-#: A receiver that takes longer counts as unreachable; the next heartbeat follows a minute later.
+#: A receiver that takes longer counts as unreachable. The next heartbeat follows a minute later.
 _TIMEOUT_SECONDS = 10.0
 _SCHEMES = ("https://", "http://")
 
 #: How long a runner with events may commit nothing before it counts as stalled, and how long a batch may be open before
-#: it counts as old; the same as in docs/howto/monitoring/alerts.yaml.
-STILL_SECONDS = 1_200.0
-OLD_SECONDS = 1_800.0
+#: it counts as stuck. The alerts in docs/howto/monitoring/alerts.yaml begin after the same times.
+STALLED_SECONDS = 1_200.0
+STUCK_SECONDS = 1_800.0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The state of an installation; `lag` is by runner, for buses that respond, and each problem is a sentence."""
+    """The state of an installation. `lag` has each runner whose bus responds, and `problems` are sentences."""
 
     at: datetime
     lag: Mapping[str, int]
@@ -39,7 +39,7 @@ class Heartbeat:
     problems: tuple[str, ...]
 
     def body(self) -> bytes:
-        """Return the CloudEvent in structured JSON; its id is its time, to the minute."""
+        """Return the CloudEvent in structured JSON. Its id is its time, in minutes."""
         data = {
             "healthy": not self.problems,
             "problems": list(self.problems),
@@ -66,10 +66,10 @@ def heartbeat(runtime: Runtime) -> Heartbeat:
 
 
 def beat(runtime: Runtime, connection: str) -> Heartbeat:
-    """Send a heartbeat to the URL in a connection, and return it; raises the same errors as `send_heartbeat`.
+    """Send a heartbeat to the URL in a connection, and return the heartbeat. Raises the errors of `send_heartbeat`.
 
-    The connection's extra has `secret_url`, and may have `failure_url`, which gets heartbeats with problems instead. No
-    message shows either URL.
+    The connection's extra has `secret_url`. It may also have `failure_url`, to which heartbeats with problems are sent
+    instead. No message shows either URL.
     """
     found = runtime.connections(connection)
     require_type(found, HTTP_TYPES, "a heartbeat")
@@ -87,7 +87,7 @@ def beat(runtime: Runtime, connection: str) -> Heartbeat:
 
 
 def send_heartbeat(url: str, beat: Heartbeat) -> None:
-    """Send a heartbeat to a URL; raises UserError for an invalid URL, InfrastructureError if it is not accepted."""
+    """Send a heartbeat to a URL. Raises UserError for an invalid URL, and InfrastructureError if it is not accepted."""
     if not url.startswith(_SCHEMES):
         raise UserError(f"{url!r} is not a heartbeat URL. Write https://...")
     headers = {"content-type": "application/cloudevents+json", "user-agent": "eventbridge"}
@@ -101,7 +101,8 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
             f"the heartbeat service responded with {error.code} {error.reason}. Check that service"
         ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, URLError) else type(error).__name__  # its text may show the URL
+        # Only the name of another error is shown, because its text may contain the URL.
+        reason = error.reason if isinstance(error, URLError) else type(error).__name__
         raise InfrastructureError(
             f"the heartbeat service did not accept the event: {reason}. Check that service"
         ) from None
@@ -115,7 +116,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
         problems.insert(0, f"the reconciliation has a difference; deliveries missing: {difference}")
     if _sum(families["ingestion_stopped"]):
         problems.append("ingestion is stopped: the store is full")
-    problems += standing_still(at, families)
+    problems += stalled_work(at, families)
     return Heartbeat(
         at=at,
         lag={sample.labels[0]: int(sample.value) for sample in families["lag_events"].samples},
@@ -126,21 +127,21 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
     )
 
 
-def standing_still(at: datetime, families: Mapping[str, Family]) -> list[str]:
-    """Return a sentence for each runner with events that committed nothing for 20 minutes, and for each old batch."""
+def stalled_work(at: datetime, families: Mapping[str, Family]) -> list[str]:
+    """Return a sentence for each runner that is stalled although it has events, and for each batch that is stuck."""
     lag = {sample.labels: sample.value for sample in families["lag_events"].samples}
-    still = [
-        f"the runner {sample.labels[0]} has committed nothing for {_minutes(age)} minutes, and events wait"
+    stalled = [
+        f"the runner {sample.labels[0]} has committed nothing for {_minutes(age)} minutes, and events are waiting"
         for sample in families["runner_moved_timestamp_seconds"].samples
-        if (age := at.timestamp() - sample.value) > STILL_SECONDS and lag.get(sample.labels)
+        if (age := at.timestamp() - sample.value) > STALLED_SECONDS and lag.get(sample.labels)
     ]
-    old = [
+    stuck = [
         f"a {sample.labels[1]} batch of the runner {sample.labels[0]} "
         f"has been open for {_minutes(sample.value)} minutes"
         for sample in families["open_batch_age_seconds"].samples
-        if sample.value > OLD_SECONDS
+        if sample.value > STUCK_SECONDS
     ]
-    return still + old
+    return stalled + stuck
 
 
 def _minutes(seconds: float) -> int:

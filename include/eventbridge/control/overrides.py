@@ -1,8 +1,8 @@
 """Sets and clears overrides of rules and targets (pause, disable, priority, rate), and enables targets.
 
-An override is written to the ledger immediately and applies from the start of the next task; running pushes apply a
+An override is written to the ledger immediately, and applies from the start of the next task. A running push applies a
 pause or a new rate within about a second. The command line, the API, the page and the DAG `eventbridge_operate_rules`
-call the same function.
+call the same functions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Action = Literal[
 _CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
-#: The hold reason of the deliveries that become due immediately, by the action that clears an override.
+#: For each action that makes deliveries due: the hold reason of these deliveries.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
 #: For each action: the kind of override, the sentence for a change, and the sentence if there was nothing to change.
@@ -57,9 +57,9 @@ _ACTIONS: dict[str, tuple[OverrideKind, str, str]] = {
 
 @dataclass(frozen=True)
 class OverrideResult:
-    """The result of an operator's action; `changed` is False if the override was already set or cleared.
+    """The result of an operator's action. `changed` is False if the override was already set or cleared.
 
-    `released` counts the deliveries that are due now.
+    `released` is the number of deliveries that are due now because of the action.
     """
 
     action: str
@@ -70,7 +70,7 @@ class OverrideResult:
     released: int = 0
 
     def __str__(self) -> str:
-        """Return the changes as sentences for people."""
+        """Return the result as sentences."""
         name = f"{self.rule}/{self.target}" if self.target else self.rule
         done, already = (text.format(name=name, value=self.value) for text in _ACTIONS[self.action][1:])
         if not self.changed and not self.released:
@@ -85,9 +85,10 @@ def operate(
 ) -> OverrideResult:
     """Carry out an operator's action on a rule, or on one of its targets, and return the result.
 
-    `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` the name of the operator. Raises
-    UserError for an invalid action, value or target, NotFoundError for a rule or target that the current files do not
-    name; an override of a removed rule or target can still be cleared.
+    `action` is one of `Action`, `value` is the priority or a rate such as 10/s, and `by` is the name of the operator.
+    Raises UserError if the action or the value is invalid, or if the action requires or excludes a target. Raises
+    NotFoundError if the current rules do not have the rule or target. Existing overrides of a removed rule or target
+    can still be cleared.
     """
     if action not in _ACTIONS:
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(_ACTIONS)}")
@@ -98,8 +99,8 @@ def operate(
         raise UserError(f"{action}: {wanted}")
     kind = _ACTIONS[action][0]
     seen = visibility_of(runtime)
-    there = {(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all() if seen.rule(each.rule)}
-    if action not in _CLEARS or (rule, target, kind) not in there:
+    existing = {(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all() if seen.rule(each.rule)}
+    if action not in _CLEARS or (rule, target, kind) not in existing:
         _find(runtime.rule_set(), rule, target)
     if action in _CLEARS:
         changed = runtime.ledger.overrides.clear(rule, target, kind)
@@ -120,7 +121,7 @@ def _find(rules: RuleSet, rule: str, target: str) -> None:
 
 
 def _value(action: str, value: str) -> str:
-    """Return a value as the ledger stores it; raises UserError for an invalid one."""
+    """Return a value as the ledger stores it. Raises UserError if it is invalid."""
     if action == "set priority":
         if value not in get_args(Priority):
             raise UserError(f"unknown priority {value!r}. Priorities: {', '.join(get_args(Priority))}")
@@ -136,7 +137,10 @@ def _value(action: str, value: str) -> str:
 
 
 def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
-    """Make due what waited only for this action; if the process dies first, the next retry run does it."""
+    """Make the deliveries due that were waiting only for this action, and return their number.
+
+    If the process dies before that, the next retry run makes them due.
+    """
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
@@ -144,9 +148,10 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
 
 
 def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "") -> int:
-    """Make due the deliveries that are on hold for a reason, of one target or all targets; return their number.
+    """Make a rule's deliveries due that are on hold for a reason, for one target or all targets. Return their number.
 
-    Deliveries that an override still holds, such as those of a paused target of a resumed rule, stay on hold for it.
+    If another override applies to a delivery, for instance because its target is paused, it stays on hold for that
+    reason.
     """
     rows = runtime.ledger.pending.find(state="on_hold", rule=rule)
     on_hold = [row for row in rows if row.hold_reason == reason and row.taken_by is None and target in ("", row.target)]
@@ -160,24 +165,24 @@ def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "
 
 
 def enable_target(runtime: Runtime, rule: str, target: str) -> int:
-    """Set a target's status to ok and make its deliveries on hold due; return their number.
+    """Set a target's status to ok, and make due its deliveries on hold and those that wait for its pause to end.
 
-    If the target is already ok, this only ends its pause. A dead letter queue is a separate target, named
-    `<target>/dead_letter_queue`; the copies that it refused are tried again.
+    Returns their number. A dead letter queue is a separate target, named `<target>/dead_letter_queue`. The copies that
+    it refused are tried again.
     """
     status = runtime.ledger.targets.statuses().get((rule, target))
     hastened = 0
     now = runtime.ledger.now()
     if status is not None and (until := pause_of(status, now)) is not None:
-        # This precedes the end of the pause, so that another call repeats it if the process dies in between. It
-        # includes rows that are due sooner, because concurrent pushes may get different times, of which the ledger
-        # keeps the last. The times of rows have whole seconds.
+        # This is done before the pause ends, so that another call repeats it if the process dies in between. It
+        # includes rows that are due sooner, because concurrent pushes may receive different times, of which the ledger
+        # keeps the last. The due times of rows have whole seconds.
         last = until.replace(microsecond=0) + timedelta(seconds=1)
         hastened = runtime.ledger.pending.hasten(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
         runtime.ledger.targets.set_status(rule, target, "ok", "enabled by an operator")
     on_hold = [row for row in runtime.ledger.pending.find(state="on_hold", rule=rule) if row.target == target]
-    # `aged`, because deliveries on hold for a removed target continue to age while they wait
+    # `aged`, because deliveries on hold for a disabled target age while they wait
     runtime.ledger.pending.release(rule, target, aged=True, hold_reason=TARGET_DISABLED)
     runtime.ledger.pending.release(rule, target, hold_reason=QUEUE_EXHAUSTED)
     publish_operational_events(runtime)

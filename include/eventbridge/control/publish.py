@@ -1,4 +1,7 @@
-"""Publishes events to a bus for the command line, the DAG form, and tasks that users write."""
+"""Publishes events to a bus for the command line, the form of a DAG, and tasks that users write.
+
+It also determines the load of a bus, which limits what the HTTP API accepts.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class Published:
-    """The result of publishing; all published events are durable.
+    """The result of publishing. All published events are durable.
 
-    `partitions` has how many events each partition got, and their first and last offset. `malformed` has the errors of
-    events that will be dead letters. `unregistered` has the runners that will not get the events, because the bus
-    starts at latest and these runners have never run.
+    `partitions` has the number of events that each partition got, and their first and last offset. `malformed` has the
+    errors of the published events that are not CloudEvents and will become dead letters. `unregistered` has the runners
+    that will not get the events, because they have never run and the bus has `start_at: latest`.
     """
 
     bus: str
@@ -49,10 +52,10 @@ class Published:
 
 
 def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
-    """Publish lines, given as pairs of number and body, unchanged, even if a body is not a CloudEvent.
+    """Publish lines unchanged, even those that are not CloudEvents. Each line is a pair of its number and its body.
 
-    If `topic` is None, the events go to the bus's first topic. Raises NotFoundError for an unknown bus or topic, and
-    BusError with the number of the line to continue from.
+    If `topic` is None, the events go to the bus's first topic. Raises NotFoundError for an unknown bus or topic. If the
+    bus fails, raises BusError with the number of the first line that was not published.
     """
     limit = runtime.settings.event_max_size
     read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)
@@ -62,11 +65,11 @@ def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable
 def publish_events(
     runtime: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
 ) -> tuple[Published, list[PublishResult]]:
-    """Publish events if every one of them is a CloudEvent, and return the result of the call and of each event.
+    """Publish events if every one of them is a CloudEvent. Return the result of the call and that of each event.
 
-    An event without `id` gets one; the same `name` and position give the same id, so that a retry of a task publishes
-    the same event, not a new one. Raises UserError with every error of every event and its position, at most 200 of
-    them, before anything is published.
+    An event without an `id` gets one. It is always the same for the same `name` and position, so that a retry of a task
+    publishes the same event, not a new one. If events have errors, raises UserError before anything is published. The
+    message has at most 200 errors, each with the position of its event.
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
@@ -92,7 +95,10 @@ def _publish(
     submissions: Iterable[tuple[int, Submission]],
     add_positions: Callable[[Sequence[tuple[Partition, int]]], object],
 ) -> Published:
-    """Publish pairs of line number and submission, a thousand per transaction; `add_positions` gets their positions."""
+    """Publish pairs of line number and submission, a thousand per transaction, and report their positions.
+
+    `add_positions` is called after each transaction.
+    """
     rules = runtime.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
@@ -119,10 +125,11 @@ def _publish(
 
 
 def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:
-    """Return the events of a form or a task as bodies, from a string of JSON lines, or a list of objects or strings.
+    """Return the bodies of the events of a form or a task.
 
-    Blank lines are skipped, and the string may also be one JSON array. The events themselves are not checked. Raises
-    UserError for an invalid array, an object that JSON cannot represent, and half of a surrogate pair.
+    `events` is a list of objects or strings, or one string with JSON lines or a JSON array. Blank lines are skipped.
+    The events themselves are not checked. Raises UserError for an invalid array, for an object that JSON cannot
+    represent, and for half of a surrogate pair.
     """
     if not isinstance(events, str):
         return [_body(number, each) for number, each in enumerate(events, 1)]
@@ -131,7 +138,7 @@ def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[b
         lines = [line.strip() for line in events.split("\n")]
         return [_encode(number, line) for number, line in enumerate((each for each in lines if each), 1)]
     try:
-        # Numbers keep their digits, because each element is cut out of the string and never serialized again.
+        # Each element is cut out of the string and not serialized again, so that numbers keep their digits.
         return [_encode(number, element) for number, element in enumerate(_elements(events), 1)]
     except RecursionError:
         raise UserError("the array is nested too deeply to be read. Give one event per line") from None
@@ -170,7 +177,7 @@ def _body(number: int, event: Mapping[str, Any] | str | bytes) -> bytes:
     try:
         return json.dumps(event, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"event {number}: {error}. Write what JSON lacks, such as times, as strings") from None
+        raise UserError(f"event {number}: {error}. Write values that JSON lacks, such as times, as strings") from None
 
 
 def _encode(number: int, text: str) -> bytes:
@@ -181,7 +188,7 @@ def _encode(number: int, text: str) -> bytes:
 
 
 def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
-    """Return the runners of a bus that start at `latest` and whose group is not registered yet."""
+    """Return the runners of a bus that would start at `latest`, because they are not registered yet."""
     if bus.source.start_at != "latest":
         return []
     runners = [runner for runner, name in sorted(rules.runners().items()) if name == bus.name]
@@ -189,7 +196,7 @@ def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
 
 
 def report_published(published: Published, results: Sequence[PublishResult], log_line: Callable[[str], object]) -> None:
-    """Report the number, partitions, offsets and ids of published events, and the runners that will not get them."""
+    """Log the number, partitions, offsets and ids of published events, and the runners that will not get them."""
     ids = [each.event_id for each in results]
     log_line(f"{published.count:,} published to {published.bus}/{published.topic}")
     for partition, (count, first, last) in published.partitions.items():
@@ -198,13 +205,13 @@ def report_published(published: Published, results: Sequence[PublishResult], log
     log_line(f"ids: {', '.join(ids[:_MAX_LISTED])}{more}")
     for runner in published.unregistered:
         log_line(
-            f"the runner {runner} has never run and the bus {published.bus} starts at latest: it will not see these "
-            "events. Run it once before you publish, or set start_at: earliest"
+            f"the runner {runner} will not get these events, because it has never run and the bus {published.bus} has "
+            "start_at: latest. Run it once before you publish, or set start_at: earliest"
         )
 
 
 class BusWatch:
-    """An open bus whose pressure is checked; one thread at a time may use it."""
+    """Keeps a bus open to determine its load. Only one thread at a time may use it."""
 
     def __init__(self, runtime: Runtime, bus: Bus) -> None:
         self._runtime = runtime
@@ -212,16 +219,16 @@ class BusWatch:
         self._source: LogSource | None = None
 
     def load(self, runners: list[str], rules: RuleSet) -> BusLoad:
-        """Return the pressure of the bus for these runners, with the quotas that the current rules give its owner.
+        """Return the load of the bus with these runners, and with the quotas that the current rules give its owner.
 
-        Raises BusError or LedgerError if it cannot be determined.
+        Raises BusError or LedgerError if the load cannot be determined.
         """
         full = storage_refusal(self._runtime, rules, self._bus)
         try:
             source = self._source = self._source or self._runtime.open_source(self._bus)
             free = source.free_bytes() if isinstance(source, DiskBackedBus) else None
             return BusLoad(free, self._backlog(source, runners), store_quota(self._runtime), full)
-        except UserError:  # a queue source does not report how much waits
+        except UserError:  # a queue source does not report how many messages are waiting
             return BusLoad(None, None, store_quota(self._runtime), full)
         except BaseException:
             self.close()
@@ -234,7 +241,7 @@ class BusWatch:
             source.close()
 
     def _backlog(self, source: LogSource, runners: list[str]) -> int | None:
-        """Return the lag of the runner that is furthest behind; None if there is no limit or no runner."""
+        """Return the lag of the runner that is furthest behind, or None if the bus has no limit or no runner."""
         if self._bus.max_backlog is None or not runners:
             return None
         ends = source.ends()
@@ -243,7 +250,7 @@ class BusWatch:
     def _lag(self, source: LogSource, ends: Mapping[Partition, int], runner: str) -> list[int]:
         committed = {row.partition: row.offset for row in self._runtime.ledger.offsets.find(runner)}
         if not committed and self._bus.source.start_at == "latest":
-            return [0]  # it has never run, and starts at the end
+            return [0]  # the runner has never run, and will start at the end
         return [
             max(0, end - committed[partition]) if partition in committed else max(0, end - source.earliest(partition))
             for partition, end in ends.items()

@@ -1,4 +1,4 @@
-"""Publishes a rule set, with which all hosts then plan new batches, independently of their own rule files."""
+"""Publishes a rule set. All hosts then plan new batches with it, independently of their own rule files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 @dataclass(frozen=True)
 class PublishedRules:
-    """The published rule set: its hash, the number of its rules, the changed or added rules, and the removed ones."""
+    """The published rule set: its hash, the number of its rules, the added or changed rules, and the removed ones."""
 
     rule_set: str
     rules: int
@@ -22,11 +22,11 @@ class PublishedRules:
 
 
 def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
-    """Put a rule set in force; if it already is, only write its file again if that is lost or damaged.
+    """Put a rule set in force. If it already is, only write its file again if the file is lost or damaged.
 
-    A rule that is in the previous set and not in this set is removed; nothing else removes a rule. Raises UserError if
-    hosts use their own files, if all rules would be removed and `empty` is False, and if another set was published
-    meanwhile.
+    A rule that is in the previous set but not in this one is removed; nothing else removes a rule. Raises UserError if
+    hosts use their own files, if all rules would be removed and `empty` is False, or if another process has just
+    published another set.
     """
     if runtime.settings.rules_from != "published":
         raise UserError(

@@ -1,4 +1,7 @@
-"""Releases a rule whose routing or expectation failed, or that a delivery blocks, and makes due what waits."""
+"""Releases a rule whose routing or expectation failed, or that a delivery blocks.
+
+What waits only for the release becomes due: the rule's deliveries and deferred matches.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,21 @@ from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
 from eventbridge.runtime.runtime import Runtime
 
-#: Reasons of deliveries that have no payload.
+#: The reasons of deliveries that have no payload, because transforming or routing their event failed.
 _WITHOUT_PAYLOAD = ("transform_failed", "route_failed")
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Released:
-    """The result of releasing a rule: the hold or None, the deferred matches and events that are due now.
+    """The result of releasing a rule.
 
-    `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
-    `waits_for` is why the other deferred matches still wait. `retried`, `skipped` and `unsendable` are deliveries that
-    blocked the rule, because no delivery of their target may be dead-lettered; `unsendable` ones have no payload and
-    stay on hold. `disabled` are the rule's targets whose deliveries are on hold until the target is enabled.
+    `hold` is the hold for failed routing that was lifted, or None. `deferred_matches` and `events` are the numbers of
+    deferred matches, and of their events, that are due now; `waits_for` is the reason if they are still waiting.
+    `expectation` is the hold for a failed expectation that was lifted, or None, and `deliveries` is the number of
+    deliveries that waited for that and are due now. `retried`, `skipped` and `unsendable` are the deliveries that
+    blocked the rule, because their target does not permit dead letters. The `unsendable` ones have no payload and stay
+    on hold. `disabled` has the rule's disabled targets, whose deliveries stay on hold.
     """
 
     rule: str
@@ -51,12 +56,12 @@ class Released:
 def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Released:
     """Release a rule: lift the holds for failed routing and a failed expectation, and retry its blocking deliveries.
 
-    If `skip` is a delivery id or its beginning, only this delivery is dead-lettered; raises NotFoundError if it does
-    not block the rule. A rule without a hold stays as it is; a rule that fails again is put on hold again.
+    If `skip` is a delivery id or the beginning of one, only dead-letter this delivery. Raises NotFoundError if it does
+    not block the rule. If the cause persists, the rule is put on hold again.
     """
     if skip is not None:
-        return Released(rule, skipped=(_skip_on_hold(runtime, rule, skip),))
-    retried, unsendable = _try_again_on_hold(runtime, rule)
+        return Released(rule, skipped=(_skip_blocking(runtime, rule, skip),))
+    retried, unsendable = _retry_blocking(runtime, rule)
     statuses = runtime.ledger.targets.statuses().items()
     disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
     hold, deliveries = _release_expectation(runtime, rule)
@@ -71,9 +76,9 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
 
 
 def _release_routing(runtime: Runtime, rule: str) -> Released:
-    """Lift a rule's hold and make its deferred matches due; their age excludes the time on hold.
+    """Lift a rule's hold for failed routing, and make its deferred matches due. They did not age while on hold.
 
-    If something else holds them, such as a disabled rule, only the hold is lifted.
+    If there is another reason to hold them, such as that the rule is disabled, only the hold is lifted.
     """
     hold = runtime.ledger.rules.list_on_hold().get(rule)
     if hold is not None:
@@ -88,15 +93,16 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
         runtime.rule_set(), {}, {}, runtime.ledger.overrides.get_effective(), rule
     ):
         return Released(rule, hold, waits_for=waits_for)
-    # Only after the hold is lifted, so that the next call or retry run releases them if the process dies in between.
+    # The hold is lifted first, so that the next call or retry run releases them if the process dies in between.
     deferred_matches = runtime.ledger.deferred_matches.release(rule)
     return Released(rule, hold, deferred_matches, sum(each.count for each in waiting))
 
 
 def _release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
-    """Lift a rule's hold for a failed expectation; return the hold, or None, and the number of deliveries due now.
+    """Lift a rule's hold for a failed expectation, and make due the deliveries that waited for it.
 
-    If the process dies in between, the next call or retry run makes them due.
+    Returns the hold, or None, and the number of these deliveries. If the process dies in between, the next call or
+    retry run makes them due.
     """
     hold = runtime.ledger.quality.holds().get(rule)
     if hold is not None:
@@ -114,7 +120,7 @@ class DeliveryOnHold:
 
 
 def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]:
-    """Return the deliveries that block a rule, by the ids of their pending rows, in order."""
+    """Return the deliveries that block a rule, in order, by the id of their pending row."""
     return {
         row.pending_id: DeliveryOnHold(row.target, name, row.reason)
         for row in runtime.ledger.order.rows_on_hold(rule)
@@ -124,10 +130,10 @@ def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]
     }
 
 
-def _try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold], list[DeliveryOnHold]]:
-    """Make a rule's blocking deliveries due; return them, and those without a payload, which stay on hold.
+def _retry_blocking(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold], list[DeliveryOnHold]]:
+    """Make a rule's blocking deliveries due. Return them, and those without a payload, which stay on hold.
 
-    A delivery that fails again is put on hold again.
+    If a delivery fails again, it is put on hold again.
     """
     found = deliveries_on_hold(runtime, rule)
     sendable = {pending_id: each for pending_id, each in found.items() if each.reason not in _WITHOUT_PAYLOAD}
@@ -135,10 +141,10 @@ def _try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold
     return [each for pending_id, each in sendable.items() if _release_row(runtime, pending_id, each, RELEASED)], kept
 
 
-def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHold:
-    """Dead-letter the one delivery that blocks a rule and whose id begins with `delivery_id`; return it.
+def _skip_blocking(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHold:
+    """Dead-letter the one delivery that blocks a rule and whose id begins with `delivery_id`, and return it.
 
-    Raises NotFoundError, which lists the blocking deliveries, if none or several have such an id.
+    If there is no such delivery, or if there are several, raises NotFoundError with a list of the blocking deliveries.
     """
     found = deliveries_on_hold(runtime, rule)
     wanted = delivery_id.strip().lower()  # every id begins with the empty string
@@ -146,7 +152,11 @@ def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHo
     if len(fitting) == 1 and _release_row(runtime, *fitting[0], SKIPPED):
         return fitting[0][1]
     on_hold = ", ".join(f"{each.delivery_id} ({each.target}, {each.reason})" for each in found.values())
-    here = f"It is blocked by: {on_hold}" if on_hold else "No delivery blocks it; `eventbridge status` shows what waits"
+    here = (
+        f"It is blocked by: {on_hold}"
+        if on_hold
+        else "No delivery blocks it; `eventbridge status` shows what is pending"
+    )
     what = "several deliveries that begin with" if len(fitting) > 1 else "no delivery"
     raise NotFoundError(f"the rule {rule!r} is blocked by {what} {delivery_id!r}. {here}.")
 

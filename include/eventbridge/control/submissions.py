@@ -1,8 +1,8 @@
 """Applies the contract of publishing, which is the same for the command line, Airflow, Python and HTTP.
 
-An event must be a strict CloudEvent in JSON; an event without `id` gets one. Events with the same `partitionkey` (or,
-without one, the same `subject`) go to one partition, in order. Published events are durable, and each submission has a
-result: its position on the bus, or its error.
+An event must be a strict CloudEvent in JSON. If it has no `id`, it gets one. Events with the same `partitionkey` or, if
+they have none, with the same `subject` go to one partition, in order. Published events are durable, and each submission
+has a result: its position on the bus, or its error.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.json_text import canonical_text
 from eventbridge.model.partition import Partition
 
-#: The maximum number of errors to report for one event; each of its members may have one.
+#: The maximum number of errors that are reported for one event. Each of its members may have one.
 _MAX_OF_EVENT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One event of a call; `error` is why it is invalid, empty if it is valid.
+    """One event of a call. `error` is why it is invalid, or "" if it is valid.
 
-    `body` is published. `event_id` and `source` are "" if they could not be read, `key` is None if it has none.
-    `too_large` is True if the error is that it has more bytes than an event may have.
+    `body` is what is published. `event_id` and `source` are "" if they could not be read. `key` is None if the event
+    has no key. `too_large` is True if the error is that the event has too many bytes.
     """
 
     body: bytes
@@ -40,23 +40,23 @@ class Submission:
 
     @property
     def record(self) -> tuple[bytes, str | None]:
-        """The body and the key, as a bus takes them."""
+        """The body and the key, in the form that a bus takes."""
         return self.body, self.key
 
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """The result of one event of a call: its position on the bus, or the error that kept it from being published."""
+    """The result of one event of a call: its position on the bus, or the error that prevented its publication."""
 
     event_id: str
     partition: Partition | None = None
     offset: int | None = None
     error: str = ""
-    too_large: bool = field(default=False, repr=False)  # for the bus or the topic
+    too_large: bool = field(default=False, repr=False)  # the event is too large for the bus or for the topic
 
 
 def read_submission(body: bytes, *, max_bytes: int) -> Submission:
-    """Return an event with its key, or with its error."""
+    """Return an event with its id, source and key, or with its error."""
     document: dict[str, Any] | None = recognised(body, max_bytes=max_bytes)
     if document is None:
         try:
@@ -68,7 +68,7 @@ def read_submission(body: bytes, *, max_bytes: int) -> Submission:
 
 
 def errors_of(submission: Submission) -> list[str]:
-    """Return the errors of a submission's event, beginning with the submission's error; at most 20, then a count."""
+    """Return the errors of a submission's event, at most 20 of them, followed by the number of the others."""
     if submission.too_large:
         return [submission.error]
     try:
@@ -81,7 +81,7 @@ def errors_of(submission: Submission) -> list[str]:
 
 
 def _key_of(document: dict[str, Any]) -> str | None:
-    """Return the key that chooses an event's partition: 7 and "7" are equal, as binary mode has only text."""
+    """Return the key that determines an event's partition. 7 and "7" are equal, because binary mode has only text."""
     key = document.get("partitionkey")
     if key is None:
         key = document.get("subject")
@@ -89,16 +89,16 @@ def _key_of(document: dict[str, Any]) -> str | None:
 
 
 def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "") -> list[Submission]:
-    """Return the events of one call in their order, each with an id.
+    """Return the events of one call in their order, each with an id or an error.
 
-    An event without `id` gets one; the same `name` and position give the same id, so that a retry of a call publishes
-    the same event, not a new one. An event that occurs twice in a call is an error at its second position.
+    An event without an `id` gets one. It is always the same for the same `name` and position, so that a retry of a call
+    publishes the same event, not a new one. If an event occurs twice in a call, its second occurrence has an error.
     """
     submissions: list[Submission] = []
     first_numbers: dict[tuple[str, str], int] = {}
     for number, body in enumerate(bodies, 1):
         submission = read_submission(body, max_bytes=max_bytes)
-        if submission.error and not submission.too_large:  # one that is too large is not parsed to find its id
+        if submission.error and not submission.too_large:  # an event that is too large is not parsed to find its id
             with_id = _add_id(number, body, name)
             submission = submission if with_id is body else read_submission(with_id, max_bytes=max_bytes)
         if not submission.error:
@@ -117,8 +117,8 @@ def results_of(
 ) -> list[PublishResult]:
     """Return the results of submissions, in their order.
 
-    `published` has the position of each submission without an error. It has an int for an event that was not published,
-    because its topic takes at most this many bytes of event and key.
+    `published` has a position for each submission without an error. Instead of the position, it has an int if the event
+    was not published because its topic takes at most this many bytes for event and key.
     """
     rest = iter(published)
     return [
@@ -134,17 +134,18 @@ def _result(submission: Submission, published: tuple[Partition, int] | int) -> P
         return PublishResult(submission.event_id, *published)
     size = len(submission.body)
     error = (
-        f"the event has {size:,} bytes, and the topic takes {published:,}, key included. Raise its max.message.bytes"
+        f"the event has {size:,} bytes, and the topic takes at most {published:,}, including the key. "
+        "Raise max.message.bytes of the topic"
     )
     return PublishResult(submission.event_id, error=error, too_large=True)
 
 
 def _add_id(number: int, body: bytes, name: str) -> bytes:
-    """Return an event with an id added; unchanged if it has one, has no members, or is not a JSON object."""
+    """Return an event with an id added. If it has an id or no members, or is not a JSON object, return it unchanged."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return body  # its error has already been found
+        return body  # the submission already has this error
     if not isinstance(document, dict) or not document or "id" in document:
         return body
     given = uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}") if name else uuid.uuid4()

@@ -1,4 +1,4 @@
-"""Tries a pattern on a given event: the result of each condition, and the request of each target."""
+"""Tests a pattern on an event: returns the result of each condition, and the request for each target."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from eventbridge.rules.find import find_rule
 from eventbridge.rules.model import Rule
 from eventbridge.transform import Scope, compile_transform
 
-if TYPE_CHECKING:  # the process that tries the pattern needs neither ledger nor store
+if TYPE_CHECKING:  # the process that tests the pattern needs neither the ledger nor the store
     from eventbridge.runtime.runtime import Runtime
 
-#: The maximum total length of the results of all conditions. It is limited because each lists the values at its path,
-#: and many conditions may share a path.
+#: The maximum total length of the results of all conditions. There is a limit because each result lists the values at
+#: the path of its condition, and many conditions may have the same path.
 MAX_CHARACTERS: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."
@@ -31,7 +31,7 @@ _NO_SQL = "Only Spark evaluates the form SQL."
 
 @dataclass(frozen=True)
 class Rendered:
-    """The request that a target would get for an event; `error` is why it is unknown, or ""."""
+    """The request that a target would get for an event. `error` is why the request is unknown, or ""."""
 
     target: str
     payload: str = ""
@@ -41,9 +41,9 @@ class Rendered:
 
 @dataclass(frozen=True)
 class PatternTried:
-    """The result of a pattern for an event, and the request of each target of its rule.
+    """The result of a pattern for an event, and the request for each target of its rule.
 
-    `where` is the rule's SQL condition, None if it has none. Only Spark evaluates it, so its result is unknown.
+    `where` is the rule's SQL condition, or None. Only Spark evaluates it, so its result is unknown.
     """
 
     matched: bool
@@ -53,19 +53,19 @@ class PatternTried:
 
 
 def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> PatternTried:
-    """Return the result of a pattern, given as JSON, that replaces the rule's own pattern; nothing is sent or stored.
+    """Return the result of a pattern, given as JSON, in place of the pattern of a rule. Nothing is sent or stored.
 
-    If `pattern` is empty, the rule's own applies. Raises NotFoundError, EventError for an invalid event, UserError for
-    an invalid pattern, for one that is too large or takes too much time, and for a result of more than MAX_CHARACTERS
-    characters. Raises Cancelled once its caller has disconnected.
+    If `pattern` is empty, the rule's own pattern is used. Raises NotFoundError for an unknown rule, and EventError for
+    an invalid event. Raises UserError if the pattern is invalid or too large, if it takes too much time, or if the
+    result has more than MAX_CHARACTERS characters. Raises Cancelled once the caller has disconnected.
     """
     found = find_rule(runtime.rule_set(), rule)
     remedy = "Send a smaller pattern or event"
     how = (found, pattern, body, runtime.settings.event_max_size, runtime.clock())
-    return call_bounded(_tried, *how, seconds=MAX_SECONDS, remedy=remedy)
+    return call_bounded(_try_pattern, *how, seconds=MAX_SECONDS, remedy=remedy)
 
 
-def _tried(found: Rule, pattern: str, body: bytes, max_bytes: int, now: datetime) -> PatternTried:
+def _try_pattern(found: Rule, pattern: str, body: bytes, max_bytes: int, now: datetime) -> PatternTried:
     try:
         event = parse_event(body, max_bytes=max_bytes)
         document = parse_document(body)

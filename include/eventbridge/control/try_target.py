@@ -1,6 +1,6 @@
-"""Tries one target: whether it can be reached, and how it responds to one event.
+"""Tests one target: whether it can be reached, and how it responds to one event.
 
-A try is not a delivery, so neither the reconciliation nor a breaker counts it.
+A test is not a delivery, so neither the reconciliation nor a breaker counts it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from eventbridge.targets.http.fields import PREFIXES, HttpFields
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 
-#: The number of seconds added to a target's timeout for the connection, a token, and the timeouts of a broker's client.
+#: The time in addition to a target's timeout, for connecting, for a token, and for the timeouts of a broker's client.
 _SPARE_SECONDS = 15.0
 
 
 def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
-    """Return why a target, or dead letter queue, of the current rules cannot be reached; None if it can.
+    """Return why a target or dead letter queue of the current rules cannot be reached, or None if it can.
 
-    Nothing is sent. Raises NotFoundError, UserError for a target with an invalid configuration, and for a type that can
-    only be tried by sending, Cancelled soon after the caller has left.
+    Nothing is sent. Raises NotFoundError for an unknown target. Raises UserError if the configuration of the target is
+    invalid, or if targets of its type can only be tested by sending. Raises Cancelled soon after the caller has
+    disconnected.
     """
     spec = find_target(runtime.rule_set(), rule, target)
     with closing(runtime.open_target(rule, spec)) as opened:
@@ -48,10 +49,10 @@ def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
 
 
 def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Response:
-    """Send an event to a target once, whether its rule matches it or not, and return the response.
+    """Send an event to a target once, whether or not its rule matches the event, and return the response.
 
-    Raises NotFoundError, EventError for an invalid event, TransformFailed if its transform fails, UserError for a
-    transform that only Spark evaluates, Cancelled soon after the caller has left.
+    Raises NotFoundError for an unknown target, EventError for an invalid event, TransformFailed if the transform fails,
+    and UserError for a transform that only Spark evaluates. Raises Cancelled soon after the caller has disconnected.
     """
     found = find_rule(runtime.rule_set(), rule)
     spec = find_target(runtime.rule_set(), rule, target)
@@ -59,7 +60,7 @@ def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Respons
     until = runtime.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
 
     def clock() -> datetime:
-        return until if is_cancelled() else runtime.clock()  # a target abandons what is in flight when its time is over
+        return until if is_cancelled() else runtime.clock()  # after `until`, a target abandons its request in flight
 
     with closing(replace(runtime, clock=clock).open_target(rule, spec)) as opened:
         response = Response(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took no request")
@@ -85,7 +86,10 @@ def response_document(rule: str, target: str, response: Response) -> dict[str, A
 
 
 def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
-    """Return an event's request under a delivery id (a new one if empty); raises the same errors as `send_event`."""
+    """Return the request for an event, with this delivery id or, if it is "", a new one.
+
+    Raises the same errors as `send_event` for the event and the transform.
+    """
     if target.transform.form == "SQL":
         raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
     try:
@@ -100,7 +104,7 @@ def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delive
 
 @dataclass(frozen=True)
 class CurlCall:
-    """The request that a target gets for an event, the curl call that sends it, and notes on what the call omits."""
+    """The request that a target gets for an event, the curl command that sends it, and notes on what that omits."""
 
     headers: tuple[tuple[str, str], ...]
     payload: str
@@ -109,10 +113,10 @@ class CurlCall:
 
 
 def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id: str = "") -> CurlCall:
-    """Return the request of an event to a target, with the current rule; nothing is sent, no connection is read.
+    """Return the request to a target for an event, by the current rule. Nothing is sent, and no connection is read.
 
-    Raises NotFoundError, EventError for an invalid event, TransformFailed, UserError for a target that is not of
-    the type http or that only Spark transforms.
+    Raises NotFoundError for an unknown target, EventError for an invalid event, and TransformFailed if the transform
+    fails. Raises UserError if the target is not of type http, or if only Spark can transform events for it.
     """
     spec = find_target(runtime.rule_set(), rule, target)
     if spec.type != "http":
@@ -136,14 +140,14 @@ def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id
 
 
 def _format_header(name: str, value: str) -> str:
-    """Return a header as curl takes it; an empty content type removes the one that curl would send."""
+    """Return a header in curl's notation. An empty content type removes the one that curl would otherwise send."""
     if not value and name == "content-type":
         return f"{name}:"
     return f"{name}: {value}" if value.strip() else f"{name};"
 
 
 def as_curl(method: str, url: str, headers: Sequence[tuple[str, str]], payload: str) -> str:
-    """Return the call for a shell; if `url` is empty, the call uses the variable URL."""
+    """Return the curl command for a shell. If `url` is empty, the command uses the variable URL."""
     address = shlex.quote(url) if url else '"$URL"'
     lines = [f"curl -X {method} {address}"]
     lines += [f"-H {shlex.quote(_format_header(name, value))}" for name, value in headers]

@@ -1,4 +1,7 @@
-"""Recomputes the reconciliation of committed batches from the store, and traces every pending delivery to its state."""
+"""Repeats the reconciliation of committed batches from the files of the store, and checks the ledger against it.
+
+The ledger's offsets, pending rows, deferred matches and replays must agree with the batches and their files.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from eventbridge.store import layout
 from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import count_rows, read_table
 
-#: The maximum number of batches to count whose id begins with the same characters.
+#: The maximum number of batches with the same beginning of the id that are counted for an error message.
 _MAX_NAMED = 20
 _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
 _PRINTS = ("matched", "delivered", "pending", "dead")
@@ -40,9 +43,10 @@ _PRINTS = ("matched", "delivered", "pending", "dead")
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit: how much it read, the sums, and every difference; without a difference, nothing is lost.
+    """The result of an audit: the number of batches, the sums, and every difference.
 
-    `pruned` counts batches whose files retention removed; the audit uses their manifests.
+    If there is no difference, nothing is lost. `pruned` is the number of batches that no longer have all their files,
+    because their retention has passed. For these, the audit uses the manifests.
     """
 
     batches: int = 0
@@ -54,21 +58,21 @@ class Audit:
 
 
 def find_batch(runtime: Runtime, name: str) -> str:
-    """Return the id of the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    """Return the id of the batch whose id begins with `name`. Raises NotFoundError if there is none, or several."""
     found = runtime.ledger.batches.ids_starting_with(name.lower(), _MAX_NAMED) if name else []
     if len(found) == 1:
         return found[0]
     if found:
         many = f"{len(found)} or more" if len(found) == _MAX_NAMED else str(len(found))
-        raise NotFoundError(f"{many} batches begin with {name!r}, for example {found[0]}. Give more of the id.")
-    raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
+        raise NotFoundError(f"{many} batch ids begin with {name!r}, for example {found[0]}. Give more of the id.")
+    raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest batches.")
 
 
 def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
-    """Audit one batch, or all batches together with the offsets, pending rows, replays and manifests; changes nothing.
+    """Audit one batch, or all batches with the offsets, pending rows, replays and manifests. Changes nothing.
 
-    If `whole`, files are read to the last byte, including parts that no sum needs, such as events and requests.
-    Uncommitted batches are counted and skipped, because they are not reconciled yet. A batch that is committed
+    If `whole`, all files are read completely, including parts that no sum needs, such as events and requests.
+    Uncommitted batches are counted but not audited, because they are not reconciled yet. A batch that is committed
     during the audit causes no difference, because the audit reads each fact before the fact from which it follows.
     """
     batches = [runtime.ledger.batches.get(batch_id)] if batch_id else runtime.ledger.batches.find(limit=None)
@@ -77,8 +81,8 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
     reconciliation = []
     for batch in committed:
         check_cancelled()
-        its_reconciliation, wrong = _audited(runtime, batch)
-        wrong += _damaged(runtime, batch, " ".join(wrong)) if whole else []
+        its_reconciliation, wrong = _audit_batch(runtime, batch)
+        wrong += _damaged_files(runtime, batch, " ".join(wrong)) if whole else []
         found += [f"batch {batch.batch_id}: {each}" for each in wrong]
         if its_reconciliation is not None:
             reconciliation.append((batch, its_reconciliation))
@@ -97,10 +101,10 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
     )
 
 
-def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, list[str]]:
-    """Return the reconciliation of a committed batch, None if it cannot be read, and its differences.
+def _audit_batch(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, list[str]]:
+    """Return the reconciliation of a committed batch, or None if it cannot be read, and the batch's differences.
 
-    If retention removed files of the batch, the manifest is used instead.
+    If files of the batch were removed after their retention, the manifest is used instead.
     """
     if batch.kept == "nothing":  # retention is about to remove its row
         return None, []
@@ -110,18 +114,18 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
         )
     except NewerFormatError as error:
         return None, [str(error)]
-    except (StoreError, ReconciliationError) as error:  # perhaps about dead letters of another batch that it redelivers
+    except (StoreError, ReconciliationError) as error:  # a redrive also reads the dead letters of other batches
         try:
-            today = runtime.ledger.batches.get(batch.batch_id)
+            current = runtime.ledger.batches.get(batch.batch_id)
         except NotFoundError:
             return None, []
-        if today.kept != batch.kept:  # retention has removed files in the meantime
-            return _audited(runtime, today)
+        if current.kept != batch.kept:  # files were removed in the meantime
+            return _audit_batch(runtime, current)
         cannot = f"a file cannot be read: {error}" if isinstance(error, StoreError) else str(error)
-        return None, [cannot, *_also_missing(runtime, batch, str(error))]
+        return None, [cannot, *_missing_files(runtime, batch, str(error))]
     wrong = [str(each) for each in differences(reconciliation)]
     if batch.kept != "all":
-        return reconciliation, [*wrong, *_also_missing(runtime, batch, "")]
+        return reconciliation, [*wrong, *_missing_files(runtime, batch, "")]
     try:
         wrong += manifest_differences(runtime, batch, reconciliation)
     except NewerFormatError as error:
@@ -129,9 +133,12 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
     return reconciliation, wrong
 
 
-def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
-    """Yield the missing files of a batch that are not yet in `reported`, because reading stopped at the first."""
-    if batch.kept != batch.cleared:  # retention is removing some of them
+def _missing_files(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
+    """Yield a difference for each missing file of a batch that is not in `reported`.
+
+    A reconciliation stops at the first missing file, so it reports no others.
+    """
+    if batch.kept != batch.cleared:  # some of them are being removed after their retention
         return
     for kind in FILE_KINDS:
         for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):
@@ -139,8 +146,8 @@ def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str
                 yield f"{file.path} is missing"
 
 
-def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
-    """Yield the unreadable files of a batch, except those that are `reported` or that retention removed."""
+def _damaged_files(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
+    """Yield a difference for each existing file of a batch that cannot be read and is not in `reported`."""
     for kind in FILE_KINDS:
         for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):
             if file.path is None or file.path in reported or not runtime.store.exists(file.path):
@@ -152,10 +159,10 @@ def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
 
 
 def _offset_differences(runtime: Runtime, committed: list[Batch]) -> Iterator[str]:
-    """Yield each partition whose committed ranges have a hole, or do not end at the committed offset."""
+    """Yield a difference for each partition whose committed ranges have a gap or do not end at the committed offset."""
     offsets = {(row.group, row.partition): row.offset for row in runtime.ledger.offsets.find()}
     by_partition: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
-    later: dict[tuple[str, Partition], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
+    later: dict[tuple[str, Partition], set[int]] = defaultdict(set)  # the ends of batches committed during the audit
     for batch in committed:
         if batch.kind == "normal":
             for part in runtime.ledger.batches.ranges(batch.batch_id):
@@ -181,7 +188,11 @@ def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
 
 
 def _pending_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield closed pending rows and deferred matches that no committed batch took, and open ones in no file."""
+    """Yield a difference for each wrong pending row or deferred match.
+
+    If it is closed, the batch that closed it must have taken it and be committed. Otherwise, the files that it names
+    must have its rows.
+    """
     rows: dict[str, PendingDeliveries | DeferredMatch] = {}
     for pending in runtime.ledger.pending.find():
         rows[f"pending row {pending.pending_id} of {pending.rule}/{pending.target}"] = pending
@@ -198,7 +209,7 @@ def _pending_differences(runtime: Runtime) -> Iterator[str]:
 
 def _closing_differences(row: PendingDeliveries | DeferredMatch, name: str, states: Mapping[str, str]) -> Iterator[str]:
     if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
-        yield f"{name}: closed by {row.closed_by}, which has not taken and committed it"
+        yield f"{name}: closed by batch {row.closed_by}, which did not take it or is not committed"
 
 
 def _file_differences(
@@ -223,13 +234,13 @@ def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
     for path in paths:
         batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")
         if batch_id not in known:
-            yield f"{path}: this ledger does not have the batch: another ledger has written to this store"
+            yield f"{path}: this ledger does not have the batch; another ledger has written to this store"
 
 
 def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str, int]:
-    """Return sums that add up: offsets taken + events taken from the archive = gaps + read."""
+    """Return the sums of events, for which: offsets taken + events taken from the archive = gaps + read."""
     names = ("gaps", "read", "malformed", "duplicate", "tombstone", "valid")
-    # A batch of a replay or of redriven dead letters takes events from the archive, and no offsets.
+    # A batch of a replay or a redrive takes events from the archive, and no offsets.
     taken = {
         "range_total": sum(each.range_total for batch, each in reconciliation if batch.kind == "normal"),
         "from_archive": sum(each.range_total for batch, each in reconciliation if batch.kind != "normal"),
@@ -240,7 +251,11 @@ def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str,
 def _delivery_sums(
     runtime: Runtime, reconciliation: list[tuple[Batch, Reconciliation]], committed: list[Batch] | None
 ) -> dict[str, dict[str, int]]:
-    """Return sums by `<rule>/<target>`; `pending` counts all pending now or, for one batch, those it made pending."""
+    """Return the sums of deliveries by `<rule>/<target>`.
+
+    `pending` counts all deliveries that are pending now. In the audit of one batch, for which `committed` is None, it
+    counts those that the batch made pending.
+    """
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
     for batch, each in reconciliation:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
@@ -256,16 +271,16 @@ def _delivery_sums(
         summed = {batch.batch_id for batch, _ in reconciliation}
         rows = runtime.ledger.pending.find()
         since = {batch.batch_id for batch in _committed_since(runtime, committed)}
-        for row in rows:  # a batch that closed one meanwhile is not in the sums
+        for row in rows:  # a batch that closed a row during the audit is not in the sums, so the row still counts
             if (row.state != "closed" or row.closed_by in since) and row.batch_id in summed:
                 sums[f"{row.rule}/{row.target}"]["pending"] += row.count
     return {key: dict(sums[key]) for key in sorted(sums)}
 
 
 def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> Iterator[str]:
-    """Yield how the manifest of a committed batch is wrong: it is lost, damaged, or differs from its files.
+    """Yield the differences of the manifest of a committed batch: it is lost, or damaged, or contradicts the files.
 
-    Raises NewerFormatError for a manifest of a newer version, which may have content unknown to this version.
+    Raises NewerFormatError if a newer version wrote the manifest, because it may have content that is unknown here.
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
@@ -291,10 +306,10 @@ def is_manifest_readable(runtime: Runtime, batch: Batch) -> bool:
 
 
 def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation:
-    """Return the reconciliation of a batch from its manifest, after retention removed its files.
+    """Return the reconciliation of a batch from its manifest, for a batch whose files were removed.
 
     Raises StoreError if the manifest cannot be read, ReconciliationError if it is damaged or has other ranges than the
-    ledger, NewerFormatError for a manifest of a newer version.
+    ledger, and NewerFormatError if a newer version wrote it.
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
@@ -308,8 +323,8 @@ def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation
         ranges = [[*part.partition, part.start, part.end] for part in runtime.ledger.batches.ranges(batch.batch_id)]
         if (written["batch_id"], written["ranges"]) != (batch.batch_id, ranges):
             raise ReconciliationError(
-                f"{path} is of batch {written['batch_id']} with the ranges {written['ranges']}, but the ledger has "
-                f"{batch.batch_id} with {ranges}"
+                f"{path} is for batch {written['batch_id']} with the ranges {written['ranges']}, but the ledger has "
+                f"batch {batch.batch_id} with the ranges {ranges}"
             )
     except (ValueError, KeyError, TypeError):
         raise ReconciliationError(f"{path} is damaged. Restore it from a copy of the store") from None
@@ -328,7 +343,7 @@ def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation
 
 
 def write_manifest_again(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> None:
-    """Rewrite the manifest of a committed batch from its files, which must be reconciled."""
+    """Rewrite the manifest of a committed batch from its files, whose reconciliation must have no differences."""
     runtime.store.put(
         layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(runtime, batch, reconciliation))
     )

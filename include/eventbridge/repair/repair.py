@@ -1,7 +1,8 @@
-"""Repairs a batch that has surplus deliveries, or an unreadable or wrong file, and commits it if necessary.
+"""Repairs a batch that has surplus deliveries, or unreadable or wrong files, and commits it if necessary.
 
 Surplus deliveries are settled twice or do not belong to the batch. `eventbridge batches repair` calls this module.
-Files that are set aside stay in the store; an audit record lists them, and says why.
+Files that are set aside stay in the store. A record in the store lists them, and the faults because of which they were
+set aside.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ from eventbridge.store.parquet import read_table, write_table
 
 @dataclass(frozen=True)
 class Repair:
-    """The faults of a batch and what its repair does; `record` is the path of its audit record, "" in a dry run."""
+    """The faults of a batch, and what its repair does. `record` is the path of the repair's record, "" in a dry run."""
 
     batch_id: str
-    surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
+    surplus: tuple[str, ...] = ()  # ids of deliveries that the settlement has twice, or that the batch does not have
     set_aside: tuple[str, ...] = ()  # files that are no longer used
     rebuilt: tuple[str, ...] = ()  # files that are rewritten under the same name
     settled_again: bool = False
-    unproven: int = 0  # deliveries without a response in the files that are left; they are retried
+    unproven: int = 0  # deliveries without a response in the readable files, which are retried
     committed: bool = False
     record: str = ""
     unreadable: tuple[str, ...] = field(default=())
@@ -70,14 +71,15 @@ class Repair:
 
 
 def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
-    """Repair a batch and finish it, or with `dry_run` only report what that would do; a sound batch is not changed.
+    """Repair and finish a batch, or with `dry_run` only report what that would do. A sound batch is not changed.
 
-    A delivery file is rerouted from the archive, an archive file is reread from the bus, the inputs of a redrive or
-    replay are rebuilt from the dead letters or events that it took, dead letters are rebuilt from the settlement, and
-    the manifest of a committed batch from all of these. If a segment or the settlement cannot be read, or there are
-    surplus deliveries, an uncommitted batch is settled again from its readable segments. A delivery without a response
-    is then unknown and is retried under the same id. Raises UserError for a batch past its retention, and
-    ReconciliationError for a file that cannot be rebuilt and must be restored from a copy of the store.
+    Archive files are read again from the bus, and delivery files are routed again from the archive. The inputs of a
+    redrive or replay are rebuilt from the dead letters or events that it took, dead letters from the settlement, and
+    the manifest of a committed batch from all other files. If a segment or the settlement cannot be read, or if there
+    are surplus deliveries, an uncommitted batch is settled again from its readable segments. Deliveries without a
+    response then have the status `unknown`, and are retried with the same id. Raises UserError if files of the batch
+    were removed after their retention, and ReconciliationError if a file cannot be rebuilt and must be restored from a
+    copy of the store.
     """
     if (batch := runtime.ledger.batches.get(batch_id)).kept != "all":
         raise UserError(
@@ -87,8 +89,8 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     batch = batch if dry_run else end_if_open(runtime, batch)
     old = first_settlement(runtime, batch)
     unreadable = {kind: list(_unreadable(runtime, batch, kind)) for kind in FILE_KINDS}
-    _refuse(batch, unreadable)
-    rebuilt, broken = _divided(unreadable)
+    _refuse_lost_content(batch, unreadable)
+    rebuilt, broken = _divide(unreadable)
     surplus = () if broken or rebuilt or batch.state != "settling" else _surplus(runtime, batch)
     wrong = [] if rebuilt or broken or surplus else _wrong_dead_letters(runtime, batch)
     known = Repair(
@@ -98,7 +100,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
         wrong=tuple(str(file.path) for file in wrong),
         committed=batch.state == "committed",
     )
-    if known.rebuilt and dry_run:  # other faults cannot be found before these files can be read
+    if known.rebuilt and dry_run:  # other faults can be found only after these files are rebuilt
         return known
     record = _rebuild(runtime, batch, [*rebuilt, *wrong], router, known) if known.rebuilt else ""
     if batch.state == "committed":
@@ -123,15 +125,16 @@ def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[Batc
                 yield file
 
 
-def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
-    """Return the files to rebuild, and those that require settling the batch, with its dead letters, again."""
+def _divide(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
+    """Return the files to rebuild, and the files because of which the batch must be settled again."""
     rebuilt = [*unreadable["buffer"], *unreadable["delivery"]]  # delivery files are routed from buffer files
     broken = [*unreadable["outcome"], *unreadable["settlement"]]
-    (broken or rebuilt).extend(unreadable["dead_letter"])  # dead letters follow from all the others
+    (broken or rebuilt).extend(unreadable["dead_letter"])  # settling a batch again also writes its dead letters
     return rebuilt, broken
 
 
-def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
+def _refuse_lost_content(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
+    """Raise ReconciliationError if no other file has the content of an unreadable file."""
     begun = [file for kind in ("buffer", "delivery") for file in unreadable[kind]]
     lost = [file for file in begun if not (_begins_batch(batch, file) or isinstance(file.detail, RoutedSlice))]
     if batch.state == "committed":
@@ -140,14 +143,14 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
         lost += unreadable["delivery"]
     if lost:
         raise ReconciliationError(
-            f"batch {batch.batch_id}, {batch.state}, cannot be repaired, because nothing else has the content of "
+            f"batch {batch.batch_id}, {batch.state}, cannot be repaired, because no other file has the content of "
             + ", ".join(str(file.path) for file in lost)
             + ". Restore it from a copy of the store; nothing was changed"
         )
 
 
 def _rebuild(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
-    """Rebuild files under the same names; return the path of the audit record, which is written first."""
+    """Rebuild files under the same names. Return the path of the repair's record, which is written before them."""
     record = ""
     for first in (True, False):  # the inputs of the batch come first, because slices are routed from them
         some = [file for file in files if file.kind != "dead_letter" and _begins_batch(batch, file) == first]
@@ -202,7 +205,10 @@ def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
 
 
 def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the path and recreated rows of each dead letter file; raises ReconciliationError."""
+    """Yield the path and the recreated rows of each dead letter file.
+
+    Raises ReconciliationError if they cannot be recreated, or if their number differs from the recorded one.
+    """
     try:
         for file, table in dead_letters_again(runtime, batch, files):
             if table.num_rows != file.rows:
@@ -217,13 +223,15 @@ def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchF
 
 
 def _route_again(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
-    """Route a delivery file again, with the same events and rules, and return its path; raises ReconciliationError."""
+    """Route a slice again, with the same events and rules, and return the path of the new delivery file.
+
+    Raises ReconciliationError if the file has other rows than the old one.
+    """
     had = file.detail
-    assert isinstance(had, RoutedSlice)  # see _refuse
+    assert isinstance(had, RoutedSlice)  # see _refuse_lost_content
     task = Slice(file.key, had.file, had.row_from, had.row_to)
-    job = structs.replace(
-        job_of(runtime, batch), later=tuple(had.candidate_events)
-    )  # the rules that were deferred at the first routing
+    later = tuple(had.candidate_events)  # the rules that were deferred when the slice was first routed
+    job = structs.replace(job_of(runtime, batch), later=later)
     (result,) = router.route_slices(job, [task])
     made = result_file(batch.batch_id, result)
     has = made.detail
@@ -295,7 +303,7 @@ def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 def _write_settlement(runtime: Runtime, batch: Batch, settled: Sequence[pa.Table]) -> BatchFile:
     known = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
-    # the number may be in use, because a repair may have died before recording it
+    # The number may be in use, because an earlier repair may have died before it recorded its settlement.
     while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), settled):
         number += 1
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
@@ -312,14 +320,14 @@ def _write_record(runtime: Runtime, batch: Batch, repair: Repair) -> str:
 
 
 def _begins_batch(batch: Batch, file: BatchFile) -> bool:
-    """Return whether a file is an input of its batch."""
+    """Return whether a file is an input of its batch, so that nothing in the batch precedes it."""
     landed = isinstance(file.detail, LandedRange)
     return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
 
 
 def _rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
-    """Rebuild input files under other names and return their paths; raises ReconciliationError if that fails."""
-    landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
+    """Rebuild input files under new names, and return their paths. Raises ReconciliationError if that fails."""
+    landed = _land_all_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
     return [landed[file.key] if file.key in landed else _take_again(runtime, batch, file) for file in files]
 
 
@@ -329,10 +337,11 @@ def _take_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
     return str(of_dead_letters.rebuild(runtime, batch, file).file.path)
 
 
-def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
-    """Rebuild files in any order that works, as a duplicate is recognized only if the file with its event exists.
+def _land_all_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
+    """Rebuild landed files in any order that works, and return their new paths by key.
 
-    The record of each file shows whether it was rebuilt correctly.
+    The order matters, because a duplicate is recognised only if the file with the first event exists. The ledger's
+    record of each file shows whether the file was rebuilt correctly.
     """
     made: dict[str, str] = {}
     while left := [file for file in files if file.key not in made]:
@@ -342,24 +351,24 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
                 made[file.key] = path
         if len(made) == before:
             raise ReconciliationError(
-                f"batch {batch.batch_id}: {left[0].path}, reread from the bus {batch.bus}, has other rows than it had: "
-                "it cannot be rebuilt from anything else. Restore it from a copy of the store; nothing was changed"
+                f"batch {batch.batch_id}: {left[0].path} cannot be rebuilt, because the bus {batch.bus} now has other "
+                "messages in its range. Restore it from a copy of the store; nothing was changed"
             )
     return made
 
 
 def _land_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
-    """Read the range of a file from the bus again; it must have the recorded rows in the same order.
+    """Read the range of a file from the bus again, and return the path of the new file.
 
-    Only the time of landing may differ, which is taken from the file's deliveries or, without any, from the time when
-    the batch was planned. The result is None if the rows differ, given the files `made` so far (paths by key).
+    Returns None if the rows differ from the recorded ones, given the files `made` so far (paths by key). Only the time
+    of landing may differ: it is taken from the file's deliveries or, if there are none, from the time at which the
+    batch was planned.
     """
     had = file.detail
     assert isinstance(had, LandedRange), "it is landed"
     bus = runtime.rules_of(batch).buses[batch.bus]
-    limits = Limits(
-        had.read + 1, runtime.settings.event_max_size
-    )  # one more than it has, so that the range ends the file
+    # One more event than the file has, so that the file ends at the end of its range.
+    limits = Limits(had.read + 1, runtime.settings.event_max_size)
     arrived_at = _arrived_at(runtime, batch, file)
     with closing(runtime.open_source(bus)) as source:
         refuse_other_log(runtime, batch.runner, bus, source)
@@ -379,7 +388,7 @@ def _other_identities(runtime: Runtime, batch: Batch, file: BatchFile, made: Map
         if other.key != file.key and other.path is not None:
             try:
                 seen |= valid_identities(runtime.store, made.get(other.key, other.path))
-            except StoreError:  # the recorded counts show whether this file, which is lost too, was needed
+            except StoreError:  # this file is lost too; the recorded counts show whether it was needed
                 continue
     return seen
 

@@ -1,1 +1,1 @@
-"""Sends the traces and metrics of a process with OpenTelemetry; off by default."""
+"""Sends the traces and metrics of a process with OpenTelemetry. It is off by default."""

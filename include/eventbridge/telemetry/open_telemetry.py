@@ -1,7 +1,7 @@
-"""Sends metrics, and spans of batches and traced deliveries, with OTLP over HTTP.
+"""Sends metrics, and the spans of batches and traced deliveries, with OTLP over HTTP.
 
-Spans are built from the ledger and the files, with ids derived from what they describe, so that a delivery
-whose outcome is reported again has the same spans.
+Spans are built from telemetry records, and their ids are derived from what the spans describe. So if the outcome of a
+delivery is reported twice, both reports have the same spans.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _SCOPE = InstrumentationScope("eventbridge", __version__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDED = ("delivered", "dead_lettered")
 
-#: How many milliseconds a process that ends waits for a collector that does not respond.
+#: How many milliseconds an ending process waits for a collector that does not respond.
 FLUSH_MS = 3_000
 
 
 class OpenTelemetry:
-    """Exports spans to a collector; traces the share `ratio` of the deliveries whose event has no trace."""
+    """Exports spans to a collector. Of the deliveries whose event has no trace, it traces the share `ratio`."""
 
     def __init__(self, ratio: float, exporter: SpanExporter | None = None) -> None:
-        """Use `exporter`, by default the exporter that the OTEL_* variables describe."""
+        """Use `exporter` or, by default, the exporter that the OTEL_* variables configure."""
         self._ratio = ratio
         self._resource = service()
         self._processor = BatchSpanProcessor(exporter or OTLPSpanExporter())
 
     def stage_ended(self, ended: StageEnded) -> None:
-        """Export the span of a stage; after `commit`, also the span of the batch."""
+        """Export the span of a stage and, after a successful `commit`, the span of the batch."""
         if ended.batch_id is None:
             return
         trace, root = batch_trace(ended.batch_id), span_id(ended.batch_id)
@@ -81,13 +81,13 @@ class OpenTelemetry:
         """Do nothing, because the watcher polls several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return whether a delivery is traced: as its event's publisher decided, or else according to the ratio."""
+        """Return whether a delivery is traced. The publisher of its event decides this or, if it has not, the ratio."""
         return trace_of(delivery_id, traceparent, self._ratio).sampled
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Export the spans `landed`, `routed` and one for each attempt; once the delivery has ended, also its own.
+        """Export the spans of a delivery: one for each attempt and, with the first attempt, `landed` and `routed`.
 
-        The delivery's own span begins when its event was published.
+        If the delivery has ended, also export its own span, which begins when its event was published.
         """
         trace = trace_of(settled.delivery_id, settled.traceparent, self._ratio)
         name = delivery_id_text(settled.delivery_id)
@@ -130,7 +130,7 @@ class OpenTelemetry:
             self._export(ended, trace, span_id(name), times, ending, status=status, link=link)
 
     def close(self) -> None:
-        """Send the queued spans, for at most a few seconds."""
+        """Send the queued spans. This takes at most some seconds."""
         self._processor.force_flush(FLUSH_MS)
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
@@ -172,7 +172,7 @@ def _nanoseconds(at: datetime) -> int:
 
 
 class MetricsSender:
-    """Sends families, as cumulative sums and histograms, to the collector that the OTEL_* variables name."""
+    """Sends families of metrics to the collector that the OTEL_* variables name. Sums and histograms are cumulative."""
 
     def __init__(self, exporter: MetricExporter | None = None) -> None:
         self._exporter = exporter or OTLPMetricExporter()
@@ -235,16 +235,16 @@ def batch_trace(batch_id: str) -> int:
 
 
 def span_id(*words: object) -> int:
-    """Return the id of a span, derived from `words`; never 0."""
+    """Return the id of a span, which is derived from `words` and never 0."""
     text = "\0".join(map(str, words)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1
 
 
 def trace_of(delivery_id: bytes, traceparent: str | None, ratio: float) -> TraceParent:
-    """Return the trace of a delivery: that of its event, sampled as the publisher decided, or else a separate one.
+    """Return the trace of a delivery: that of its event, sampled as the publisher decided, or else its own trace.
 
-    A separate trace has the delivery's id, like the header that the target receives; the share `ratio` of these traces
-    is sampled, always for the same deliveries.
+    The id of its own trace is the delivery id, as in the header that the target receives. Of these traces, the share
+    `ratio` is sampled. Whether a delivery is sampled depends only on its id.
     """
     if traceparent is not None:
         _, trace, parent, flags = traceparent.split("-")

@@ -1,4 +1,4 @@
-"""Defines telemetry and its records: one for each stage, push of a chunk, poll of the watcher, and delivery."""
+"""Defines telemetry and its records: one for each stage, push of a chunk, poll of the watcher, and traced delivery."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
-    """One call of a stage; times are aware.
+    """One call of a stage. Times are aware.
 
-    `batch_id` is None if there was no work, or if the call belongs to no single batch.
-
-    `error` is the class of the exception that it raised, None if it returned. A killed stage is not reported.
+    `batch_id` is None if there was no work, or if the call does not belong to a single batch. `error` is the class of
+    the exception that the stage raised, or None if it returned. A stage that is killed is not reported.
     """
 
     stage: str
@@ -26,7 +25,7 @@ class StageEnded:
 
 @dataclass(frozen=True, slots=True)
 class TargetPushed:
-    """The result of a push of a chunk for one target, in deliveries; `sent` counts those that this push sent."""
+    """The result of a push of a chunk for one target, in deliveries. `sent` counts those that this push sent."""
 
     rule: str
     target: str
@@ -39,7 +38,7 @@ class TargetPushed:
 
 @dataclass(frozen=True, slots=True)
 class PushEnded:
-    """One push of a chunk that had something to do; its exception is in the record of the stage `push`."""
+    """One push of a chunk that had deliveries to send. If it raised, the record of the stage `push` has the error."""
 
     batch_id: str
     chunk_id: int
@@ -50,7 +49,7 @@ class PushEnded:
 
 @dataclass(frozen=True, slots=True)
 class CheckEnded:
-    """One poll of the watcher; `started` has the runners, and retries, for which it started a run."""
+    """One poll of the watcher. `started` has the subjects for which it started runs: runners, and the retries."""
 
     started_at: datetime
     ended_at: datetime
@@ -60,7 +59,7 @@ class CheckEnded:
 
 @dataclass(frozen=True, slots=True)
 class AttemptMade:
-    """One attempt at a delivery; `number` counts over all batches."""
+    """One attempt at a delivery. `number` counts the attempts in all batches, from 1."""
 
     number: int
     started_at: datetime
@@ -72,9 +71,10 @@ class AttemptMade:
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettled:
-    """The result of one traced delivery in a committed batch; `traceparent` comes from its event.
+    """The result of one traced delivery in a committed batch. `traceparent` comes from its event.
 
-    `status` is delivered or dead_lettered; after retry_scheduled or unknown, another batch continues.
+    The delivery has ended if `status` is `delivered` or `dead_lettered`. Otherwise the status is `retry_scheduled` or
+    `unknown`, and another batch continues the delivery.
     """
 
     batch_id: str
@@ -94,22 +94,22 @@ class DeliverySettled:
 
 
 class Telemetry(Protocol):
-    """Receives the records. The thread that does the work calls it, so it must be quick, and defer long work.
+    """Receives the records. Its methods run in the thread that delivers, so they must be quick and defer long work.
 
-    Its exceptions are logged and ignored, because deliveries do not depend on telemetry.
+    Their exceptions are logged and ignored, because deliveries do not depend on telemetry.
     """
 
     def stage_ended(self, ended: StageEnded) -> None:
         """Record a stage."""
 
     def push_ended(self, ended: PushEnded) -> None:
-        """Record a push; called before the end of its stage."""
+        """Record a push. This is called before the end of the push's stage."""
 
     def check_ended(self, ended: CheckEnded) -> None:
-        """Record a poll of the watcher; called several times a second."""
+        """Record a poll of the watcher. This is called several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return whether a delivery is traced; called for each delivery of a committed batch."""
+        """Return whether a delivery is traced. This is called for each delivery of a committed batch."""
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
         """Record a traced delivery of a committed batch."""
@@ -141,5 +141,5 @@ class NoTelemetry:
         """Do nothing."""
 
 
-#: The default of a runtime; with it, times are not even measured.
+#: The default of a runtime. With it, times are not measured.
 NO_TELEMETRY: Final = NoTelemetry()

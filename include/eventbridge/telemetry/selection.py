@@ -12,7 +12,7 @@ _RATIOS = ("traceidratio", "parentbased_traceidratio")
 
 
 def is_exported(signal: str, environ: Mapping[str, str]) -> bool:
-    """Return whether a signal, `traces` or `metrics`, is sent, which needs an endpoint and can be disabled."""
+    """Return whether a signal, `traces` or `metrics`, is sent: it has an endpoint and is not disabled."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp").strip() != "otlp":
@@ -21,9 +21,10 @@ def is_exported(signal: str, environ: Mapping[str, str]) -> bool:
 
 
 def telemetry_from_environment(environ: Mapping[str, str]) -> Telemetry:
-    """Return the telemetry of a process; without an endpoint, OpenTelemetry is not imported.
+    """Return the telemetry of a process. If traces are not sent, OpenTelemetry is not imported.
 
-    Raises SettingsError if the sampler's argument is not a ratio, ModuleNotFoundError if the extra `otel` is missing.
+    Raises SettingsError if the argument of the sampler is not a ratio, and ModuleNotFoundError if the extra `otel` is
+    not installed.
     """
     if not is_exported("traces", environ):
         return NO_TELEMETRY

@@ -19,8 +19,9 @@ Sends one event each minute to the URL of the connection that `EVENTBRIDGE_HEART
 setting it runs only when it is triggered, and fails.
 
 Let a monitoring service alert you when the heartbeat stops, because then Airflow's scheduler, its workers or the ledger
-are down. `healthy` is true only if all batches are reconciled, every runner with events makes progress, and ingestion
-is running. If it is false, the event goes to the connection's `failure_url`, provided that it has one.
+are down. `healthy` is true only if all batches are reconciled, every runner with events makes progress, no batch has
+been open for long, all buses respond, and ingestion is running. If it is false, the event goes to the connection's
+`failure_url`, provided that it has one.
 """
 
 
