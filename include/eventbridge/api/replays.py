@@ -88,7 +88,7 @@ async def pause(request: Request, token: Operator, replay: _Replay) -> Response:
 
 @router.post("/replays/{replay}/resume", summary="Resume a replay")
 async def resume(request: Request, token: Operator, replay: _Replay) -> Response:
-    """Resume a replay that is paused. A DAG run, or `eventbridge replay resume`, delivers the rest."""
+    """Resume a replay that is paused. A DAG run, or `eventbridge replays resume`, delivers the rest."""
     return await start_once(request, token, "replay", _change(replay, resume_replay))
 
 
