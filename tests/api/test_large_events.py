@@ -94,6 +94,6 @@ def test_a_large_event_has_a_result_of_its_own(kafka: Kafka, tmp_path: Path) -> 
     body = mixed.json()
     assert (mixed.status_code, body["published"], body["failed"]) == (207, 2, 1)
     assert [(each["id"], each.get("status")) for each in body["results"]] == [("o1", None), ("o2", 413), ("o3", None)]
-    assert "Raise its max.message.bytes" in body["results"][1]["error"]
+    assert "Raise max.message.bytes of the topic" in body["results"][1]["error"]
     assert alone.status_code == 413
     assert sorted(json.loads(body)["id"] for body in bodies(kafka)) == ["o1", "o3"]

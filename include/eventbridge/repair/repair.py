@@ -351,8 +351,8 @@ def _land_all_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) 
                 made[file.key] = path
         if len(made) == before:
             raise ReconciliationError(
-                f"batch {batch.batch_id}: {left[0].path} cannot be rebuilt, because the bus {batch.bus} now has other "
-                "messages in its range. Restore it from a copy of the store; nothing was changed"
+                f"batch {batch.batch_id}: {left[0].path} cannot be rebuilt, because its range of the bus {batch.bus} "
+                "now results in other rows. Restore it from a copy of the store; nothing was changed"
             )
     return made
 
