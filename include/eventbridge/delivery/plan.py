@@ -267,7 +267,7 @@ class _TargetPlan:
             rule,
             spec.name,
             open_target=partial(runtime.open_target, rule, spec, connections.connection_reader()),
-            opens_at_once=partial(connections.knows, spec.connection if isinstance(spec, HttpFields) else None),
+            opens_at_once=partial(connections.knows, *_connections_of(spec)),
             policy=spec.retry,
             breaker=breaker,
             pace=Pace(partial(runtime.ledger.targets.lease_tokens, rule, spec.name), self._rate, ramp_until),
@@ -299,6 +299,12 @@ def items_in(
 ) -> list[Item]:
     """Return the deliveries of pieces as items, without those that are `done`."""
     return [item for each in pieces for item in items_of(each.each(), each.piece, done, each.first, within_seconds)]
+
+
+def _connections_of(spec: TargetRule) -> list[str]:
+    """Return the connections that opening a target reads, those of http targets only."""
+    found = (spec.connection, spec.proxy) if isinstance(spec, HttpFields) else ()
+    return [each for each in found if each is not None]
 
 
 def _max_in_flight(spec: TargetRule) -> int:
@@ -341,9 +347,9 @@ class SharedConnections:
         self._read_again = read.read_again if isinstance(read, RemembersConnections) else read
         self._known: dict[str, Connection] = {}
 
-    def knows(self, connection_id: str | None) -> bool:
-        """Return whether a target's connection has already been read, or the target has none."""
-        return connection_id is None or connection_id in self._known
+    def knows(self, *connection_ids: str) -> bool:
+        """Return whether the connections of a target have already been read."""
+        return all(each in self._known for each in connection_ids)
 
     def connection_reader(self) -> Callable[[str], Connection]:
         """Return the function with which a target reads its connection: the shared one on the first call, the current

@@ -16,7 +16,7 @@ from eventbridge.delivery.admission import Pace, Pause, RunBreaker
 from eventbridge.delivery.outstanding import Item, TargetReport
 from eventbridge.delivery.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.delivery.steps import OWN_THREAD, Sleep, Steps, run_to_completion
-from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
+from eventbridge.model.outcome import DELIVERED, INTERRUPTED, PROXY_FAILED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.policy.delivery_windows import dead_letter_if_late
 from eventbridge.policy.response_to_outcome import (
@@ -294,6 +294,8 @@ class TargetRun:
         While the target is paused, further responses that ask for a pause do not count against it, because the requests
         were already in flight.
         """
+        if response.error_class == PROXY_FAILED:  # says nothing about the target
+            return
         until = pause_asked(response, self.settings.terms, attempts=attempts, now=at.at, draw=at.draw)
         if until is not None:
             is_known = self.pause.end_at(at.at) is not None
@@ -310,6 +312,8 @@ class TargetRun:
 
     def note_duration(self, response: Response) -> None:
         """Record how long the target took to respond."""
+        if response.error_class == PROXY_FAILED:
+            return
         seconds, report = response.took_seconds, self.report
         if self.progress.note_duration(seconds):
             self.starts_until = last_start(self.until, self._budget, seconds)

@@ -15,6 +15,8 @@ NOT_BEFORE = "not_before"
 
 #: The reason for retrying a delivery that the push sent, but for whose response it stopped waiting.
 INTERRUPTED = "Interrupted"
+#: The error class of an attempt that a proxy prevented, which says nothing about the target.
+PROXY_FAILED = "ProxyFailed"
 
 #: Why a shadow's delivery counts as settled although its target does not have it: it could not be rendered, or was not
 #: sent before its batch ended.

@@ -219,6 +219,7 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "headers": (_mapping_of(_TEXT), "Headers of every request, by name. Never secrets."),
     "signature": (_ref("a signature"), "The names of the headers with id, time and signature."),
     "compression": (_one_of(COMPRESSIONS), "gzip: bodies are sent compressed."),
+    "proxy": (_NAME, "The connection of an egress proxy."),
     "handshake": (_ref("a handshake"), "Ask the target first whether it agrees to get requests."),
     "retry_on": (_list_of(_STATUS), "Statuses to retry, such as 404, 5xx or 500-599."),
     "dead_letter_on": (_list_of(_STATUS), "Statuses that make a dead letter at once."),

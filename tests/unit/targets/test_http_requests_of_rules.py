@@ -52,6 +52,11 @@ def send(spec: Target, payloads: list[bytes], connection: Connection | None = No
         return [response for _, response in sorted(target.deliver(requests, later()), key=lambda each: each[0])]
 
 
+def a_request(index: int) -> Request:
+    """Return a request with a delivery id of its own."""
+    return Request(index, str(uuid.uuid4()), b"{}", "application/json")
+
+
 def got(receiver: Receiver, path: str) -> list[dict[str, Any]]:
     """Return what the receiver got at a path."""
     return [each for each in receiver.requests() if each["path"] == path]

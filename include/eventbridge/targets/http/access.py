@@ -9,6 +9,7 @@ import pycurl
 
 from eventbridge.fault_points import reach
 from eventbridge.targets.http.credentials import Credentials
+from eventbridge.targets.http.egress import AddressRefused, HostUnknown, routed
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.exchange import Exchange
 from eventbridge.targets.http.handshake import Handshake
@@ -82,9 +83,15 @@ class Access:
             self._current = self._configured.with_token(token)
         return self._current
 
+    def _token_exchange(self, client: TokenClient, seconds: float) -> Exchange:
+        try:
+            return Exchange(routed(self._token_endpoint(client, seconds)))
+        except (AddressRefused, HostUnknown) as error:
+            raise TokenUnavailable(f"{client.origin} returned no token: {type(error).__name__}: {error}") from None
+
     def _ask(self, client: TokenClient, seconds: float) -> AccessToken:
         """Request a token, with the TLS settings and SSRF protection of the target; raises TokenUnavailable."""
-        exchange = Exchange(self._token_endpoint(client, seconds))
+        exchange = self._token_exchange(client, seconds)
         exchange.started_at = self._clock()
         exchange.prepare(*client.request())
         reach("token.ask")

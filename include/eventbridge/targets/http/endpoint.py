@@ -7,9 +7,11 @@ import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pycurl
 
+from eventbridge.targets.http.egress import Proxy
 from eventbridge.targets.http.redaction import SecretForm
 from eventbridge.targets.http.tls import Tls
 from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
@@ -18,6 +20,8 @@ from eventbridge.version import __version__
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: at exit, libcurl does not wait for a pending DNS lookup.
 #: libcurl before 7.87 lacks the option, and waits.
 _QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
+#: CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name: the headers of a proxy are not those of the target.
+_SUPPRESS_CONNECT_HEADERS = 265
 #: The maximum age of a connection, in seconds. It is limited because a streaming task keeps its connections, and DNS
 #: may change.
 _LIFETIME_SECONDS = 60
@@ -37,7 +41,8 @@ class Endpoint:
     the URL to remove from responses before they are stored. With `whole_responses`, everything that was read of a
     response's body, not only the stored part, is kept until the next request. `lines` are header lines of every
     request, and `prefix` begins the names of the headers with id, time and signature. With `compresses`, bodies are
-    sent in the format gzip if that makes them smaller.
+    sent in the format gzip if that makes them smaller. With a `proxy`, `connect_to` is the checked address for its
+    CONNECT, which `egress.routed` sets.
     """
 
     url: str = field(repr=False)
@@ -52,13 +57,15 @@ class Endpoint:
     lines: tuple[str | bytes, ...] = ()
     prefix: str = "webhook"
     compresses: bool = False
+    proxy: Proxy | None = None
+    connect_to: str = ""
 
     @property
     def kind(self) -> object:
         """Return the settings of a handle that never change; endpoints with equal settings can share handles."""
         secure = self.url.lower().startswith("https:")
         limits = self.timeout_seconds, self.connect_seconds
-        return secure, self.method, limits, self.allow_http, self.guard, self.tls
+        return secure, self.method, limits, self.allow_http, self.guard, self.tls, self.proxy, self.connect_to
 
 
 class _DetachedSocket(socket.socket):
@@ -81,18 +88,21 @@ def sockets_opened() -> int:
 
 
 class SocketGuard:
-    """Opens the sockets of one handle's connections, except to addresses that the SSRF guard refuses."""
+    """Opens the sockets of one handle's connections, except to addresses that the SSRF guard refuses.
+
+    Without a guard all addresses are allowed: those of a proxy, which its connection allows.
+    """
 
     __slots__ = ("_guard", "opened", "refusals")
 
-    def __init__(self, guard: SsrfGuard) -> None:
+    def __init__(self, guard: SsrfGuard | None) -> None:
         self._guard = guard
         self.refusals: list[str] = []
         self.opened = False
 
     def open(self, _purpose: int, address: pycurl.CurlSockAddr) -> socket.socket | int:
         """Return a socket for the resolved address that libcurl is about to connect to, or SOCKET_BAD."""
-        refusal = self._guard.refusal(address.addr[0])
+        refusal = None if self._guard is None else self._guard.refusal(address.addr[0])
         if refusal is not None:
             self.refusals.append(refusal)
             return int(pycurl.SOCKET_BAD)
@@ -122,7 +132,7 @@ def easy_handle(
     take_header: Callable[[bytes], object],
     take_body: Callable[[bytes], int | None],
 ) -> pycurl.Curl:
-    """Return a handle that sends to an endpoint, with TLS 1.2 or later, and follows no redirect and uses no proxy.
+    """Return a handle that sends to an endpoint, with TLS 1.2 or later, and follows no redirect.
 
     `before_request` is called before each request, including repetitions by libcurl. For an https URL,
     `take_debug` is called with each line of libcurl's debug output, because only HTTP/2, which needs TLS, has refused
@@ -164,6 +174,7 @@ def easy_handle(
         options[pycurl.CAINFO] = str(tls.system_file)
     if tls.certificate is not None and tls.private_key is not None:
         options |= {pycurl.SSLCERT_BLOB: tls.certificate, pycurl.SSLKEY_BLOB: tls.private_key}
+    options |= _proxy_options(endpoint)
     for option, value in options.items():
         curl.setopt(option, value)
     send_to(curl, endpoint.url)
@@ -171,6 +182,25 @@ def easy_handle(
         curl.unsetopt(pycurl.CAINFO)
         curl.unsetopt(pycurl.CAPATH)
     return curl
+
+
+def _proxy_options(endpoint: Endpoint) -> dict[int, Any]:
+    proxy = endpoint.proxy
+    if proxy is None:
+        return {}
+    if not endpoint.connect_to:
+        raise RuntimeError("an endpoint with a proxy must be routed first, because that checks its addresses")
+    options: dict[int, Any] = {
+        pycurl.PROXY: proxy.url,
+        pycurl.NOPROXY: "",  # otherwise no_proxy of the environment would apply, and the guard would not
+        pycurl.HTTPPROXYTUNNEL: 1,
+        pycurl.CONNECT_TO: [endpoint.connect_to],
+        pycurl.HEADEROPT: pycurl.HEADER_SEPARATE,  # the proxy gets none of the target's headers
+        _SUPPRESS_CONNECT_HEADERS: 1,
+    }
+    if proxy.credentials:
+        options |= {pycurl.PROXYUSERPWD: proxy.credentials, pycurl.PROXYAUTH: pycurl.HTTPAUTH_BASIC}
+    return options
 
 
 def send_to(curl: pycurl.Curl, url: str) -> None:

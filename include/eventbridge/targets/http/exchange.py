@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pycurl
 
-from eventbridge.model.outcome import Response
+from eventbridge.model.outcome import PROXY_FAILED, Response
 from eventbridge.policy.batch_request import ResponseContent
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, easy_handle, send_to
@@ -89,7 +89,7 @@ class Exchange:
         self._refused = False  # whether the server reported that it did not process the request
         self._alone = False  # whether the request gets a new connection
         self._hide(())
-        self._socket_guard = SocketGuard(endpoint.guard)
+        self._socket_guard = SocketGuard(endpoint.guard if endpoint.proxy is None else None)
         self.curl = easy_handle(
             endpoint, self._socket_guard, self._allow_request, self._take_debug, self._lines.append, self._take_body
         )
@@ -191,10 +191,24 @@ class Exchange:
             return self._no_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
             return self._no_response("AddressRefused", self._socket_guard.describe_refusal(), self._duration_ms())
+        if (fault := self._proxy_fault(message)) is not None:
+            return self._no_response(PROXY_FAILED, fault, self._duration_ms())
         # a truncated body makes the response incomplete (RFC 9112, 8), so its status does not count
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
         return self._no_response(self._error_class(error_number), detail, self._duration_ms())
+
+    def _proxy_fault(self, message: str) -> str | None:
+        """Return why the endpoint's proxy opened no tunnel; None if it did, or if there is no proxy."""
+        proxy = self.endpoint.proxy
+        if proxy is None or self.sent:
+            return None
+        code: int = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
+        if 200 <= code < 300:
+            return None
+        if code == 407:
+            return f"{proxy.name} responded to CONNECT with 407. Check the login and password of its connection"
+        return f"{proxy.name} responded to CONNECT with {code}" if code else f"{proxy.name}: {message}"
 
     def _no_response(self, error_class: str, error: str, duration_ms: float) -> Response:
         return Response(
@@ -226,7 +240,8 @@ class Exchange:
         return self.veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
 
     def _hide(self, secrets: tuple[SecretForm, ...]) -> None:
-        self._secrets = (*self.endpoint.secrets, *secrets)
+        of_proxy = () if self.endpoint.proxy is None else self.endpoint.proxy.secrets
+        self._secrets = (*self.endpoint.secrets, *of_proxy, *secrets)
         # exceeds the limit by the longest form of a secret, because a truncated secret would not be found
         kept = READ_BYTES if self.endpoint.whole_responses else KEPT_BYTES
         self._room_bytes = kept + max((form.longest for form in self._secrets), default=0)

@@ -49,6 +49,7 @@ class HttpFields(Target):
     statuses: StatusRules = StatusRules()
     signature_headers: Literal["standard", "svix"] = "standard"
     compression: Literal["none", "gzip"] = "none"
+    proxy: str | None = None  # the connection of an egress proxy
     handshake: str | None = None  # the origin in the handshake; None: there is none
 
 
@@ -66,6 +67,7 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     return {
         "url": url,
         "connection": fields.name("connection") or None,
+        "proxy": fields.name("proxy") or None,
         **_timeouts(fields),
         "max_in_flight": fields.whole("max_in_flight", 32, 1, 10_000),
         "allow_http": allow_http,
@@ -204,6 +206,7 @@ HTTP = TargetType(
         "signature",
         "compression",
         "handshake",
+        "proxy",
     ),
 )
 

@@ -10,6 +10,7 @@ from typing import Final
 import pycurl
 
 from eventbridge.targets.http.credentials import Credentials
+from eventbridge.targets.http.egress import AddressRefused, HostUnknown, routed
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.exchange import Exchange
 
@@ -47,7 +48,11 @@ class Handshake:
     def ask(self, credentials: Credentials, seconds: float) -> str | None:
         """Send the OPTIONS request and return why the target does not agree, None if it does."""
         timeout = max(0.1, min(seconds, self.endpoint.timeout_seconds))
-        exchange = Exchange(replace(self.endpoint, method="OPTIONS", timeout_seconds=timeout))
+        try:
+            endpoint = routed(self.endpoint)
+        except (AddressRefused, HostUnknown) as error:
+            return f"no response to the handshake: {type(error).__name__}: {error}"
+        exchange = Exchange(replace(endpoint, method="OPTIONS", timeout_seconds=timeout))
         exchange.use(credentials)
         lines = ["Expect:", "content-type:", *self.endpoint.lines, *credentials.lines]
         lines.append(f"webhook-request-origin: {self.origin}")

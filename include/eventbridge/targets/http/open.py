@@ -12,6 +12,7 @@ from eventbridge.targets.http.access import Access
 from eventbridge.targets.http.address import address_of, secrets_in
 from eventbridge.targets.http.batch_requests import BatchingHttpTarget
 from eventbridge.targets.http.credentials import Credentials, credentials_of
+from eventbridge.targets.http.egress import proxy_of
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.fields import PREFIXES, HttpFields
 from eventbridge.targets.http.handshake import Handshake
@@ -33,6 +34,9 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
     guard = SsrfGuard(opening.allow_addresses)
     first = None if target.connection is None else connections(target.connection)
     url, tls = address_of(rule, target, first), _tls_of(first)
+    proxy = None
+    if target.proxy is not None:
+        proxy = proxy_of(connections(target.proxy), f"target {target.name!r} of rule {rule!r}")
     endpoint = Endpoint(
         url,
         target.timeout_seconds,
@@ -44,6 +48,7 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
         connect_seconds=target.connect_seconds,
         method=target.method,
         lines=tuple(header_line(name, value) for name, value in target.headers.items()),
+        proxy=proxy,
         compresses=target.compression == "gzip",
         prefix=PREFIXES[target.signature_headers],
     )
@@ -61,7 +66,8 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
 
     def token_endpoint(client: TokenClient, seconds: float) -> Endpoint:
         timeout, wait = min(seconds, target.timeout_seconds), target.connect_seconds
-        return Endpoint(client.url, timeout, target.allow_http, guard, tls, client.secrets, connect_seconds=wait)
+        secrets, allowed = client.secrets, target.allow_http
+        return Endpoint(client.url, timeout, allowed, guard, tls, secrets, connect_seconds=wait, proxy=proxy)
 
     handshake = None
     if target.handshake is not None:

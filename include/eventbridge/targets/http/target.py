@@ -16,6 +16,7 @@ from eventbridge.model.outcome import Response
 from eventbridge.processes import is_cancelled
 from eventbridge.targets.http.access import Access
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
+from eventbridge.targets.http.egress import AddressRefused, HostUnknown, routed
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.engine import HttpEngine, TransferSlot
 from eventbridge.targets.http.exchange import Exchange
@@ -30,6 +31,8 @@ _WAIT_SECONDS = 1.0
 #: The minimum time between two renewals of credentials in one `deliver`, which may last as long as a push.
 _MIN_RENEWAL_INTERVAL = timedelta(seconds=5)
 _NO_MORE = object()
+#: The errors because of which nothing is sent; their names are the error classes of the deliveries.
+_NOT_READY = (TokenUnavailable, HandshakeRefused, AddressRefused, HostUnknown)
 #: zlib's number for a gzip header, in which it writes no name and no time.
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -143,9 +146,9 @@ class HttpTarget:
         """
         try:
             self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
-        except (TokenUnavailable, HandshakeRefused) as error:
+            exchange = Exchange(routed(self._endpoint))
+        except _NOT_READY as error:
             return f"{type(error).__name__}: {error}"
-        exchange = Exchange(self._endpoint)
         exchange.curl.setopt(pycurl.CONNECT_ONLY, 1)
         exchange.curl.setopt(pycurl.NOPROGRESS, 0)
         exchange.curl.setopt(pycurl.XFERINFOFUNCTION, lambda *_: int(is_cancelled()))  # about once a second
@@ -173,7 +176,11 @@ class HttpTarget:
             ready.run()
         try:
             self._take_up(ready.result())
-        except (TokenUnavailable, HandshakeRefused) as error:
+            if self._endpoint.proxy is not None:
+                routing = BlockingCall(partial(routed, self._endpoint))
+                yield routing
+                self._endpoint = routing.result()
+        except _NOT_READY as error:
             return error
         return None
 

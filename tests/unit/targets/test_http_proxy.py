@@ -1,0 +1,152 @@
+"""`proxy`: requests go through an egress proxy, whose faults are its own, and SSRF protection stays as it is."""
+
+from __future__ import annotations
+
+import base64
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import certificates
+import pytest
+from connect_proxy import ConnectProxy
+from demo.receiver import Receiver
+from unit.loopback import LOOPBACK, later, now
+from unit.targets.test_http_requests_of_rules import a_request, got, read
+
+from eventbridge.config.connection import Connection
+from eventbridge.errors import ConnectionUnusable
+from eventbridge.model.outcome import Response
+from eventbridge.rules import Target
+from eventbridge.targets.open import open_target
+from eventbridge.targets.ssrf_guard import Network
+
+
+def connection_of(port: int, **fields: object) -> Connection:
+    """Return the connection of a proxy on this machine."""
+    extra = {"egress_proxy": True}
+    return Connection("egress", "http", "127.0.0.1", port, **{"extra": extra, **fields})  # type: ignore[arg-type]
+
+
+def send(spec: Target, proxy: Connection, count: int = 1, allowed: tuple[Network, ...] = LOOPBACK) -> list[Response]:
+    """Deliver through a proxy and return the responses."""
+    token = Connection("crm", "http", extra={"token": "t-4711-abc", "any_host": True})
+    with closing(open_target("big", spec, {"egress": proxy, "crm": token}.__getitem__, now, allowed)) as target:
+        return [response for _, response in target.deliver([a_request(n) for n in range(count)], later())]
+
+
+def test_requests_go_through_the_proxy_which_gets_none_of_their_headers(receiver: Receiver, tmp_path: Path) -> None:
+    """CONNECT has the address, not the name, and the proxy's login; the target gets its own credentials alone."""
+    spec = read(
+        tmp_path, f"http://localhost:{receiver.port}/healthy/tunnel", "proxy: egress, connection: crm, max_in_flight: 1"
+    )
+    with ConnectProxy() as proxy:
+        responses = send(spec, connection_of(proxy.port, login="shop", password="pass-4711"), count=3)
+
+    assert [response.code for response in responses] == [200] * 3
+    [head] = proxy.connects
+    assert head.startswith(f"CONNECT 127.0.0.1:{receiver.port} ")
+    assert f"Proxy-Authorization: Basic {base64.b64encode(b'shop:pass-4711').decode()}" in head
+    assert "t-4711-abc" not in head
+    for each in got(receiver, "/healthy/tunnel"):
+        assert each["headers"]["authorization"] == "Bearer t-4711-abc"
+        assert each["headers"]["host"] == f"localhost:{receiver.port}"
+        assert "proxy-authorization" not in each["headers"]
+
+
+def test_tls_within_the_tunnel_verifies_the_target(tmp_path: Path) -> None:
+    """With its certificate authority a delivery succeeds; without it the error is the target's, not the proxy's."""
+    certificate = certificates.self_signed().write(tmp_path / "own.pem")
+    with (
+        Receiver(tmp_path / "tls.jsonl", certificate=certificate, http2=True) as receiver,
+        ConnectProxy() as proxy,
+    ):
+        found = []
+        for extra in ({"ca_certificate": str(certificate)}, {}):
+            held = {
+                "crm": Connection("crm", "http", extra={"any_host": True, **extra}),
+                "egress": connection_of(proxy.port),
+            }
+            spec = read(tmp_path, receiver.url("/healthy/tls"), "proxy: egress, connection: crm")
+            with closing(open_target("big", spec, held.__getitem__, now, LOOPBACK)) as target:
+                found += [response for _, response in target.deliver([a_request(0)], later())]
+
+    assert [(each.code, each.error_class) for each in found] == [(200, None), (None, "TlsError")]
+    assert len(proxy.connects) == 2
+
+
+@pytest.mark.parametrize("status", [407, 502, 503, 403])
+def test_a_refused_tunnel_is_the_proxys_fault(receiver: Receiver, tmp_path: Path, status: int) -> None:
+    """The error names the proxy and its connection, and nothing reaches the target."""
+    path = f"/healthy/refused{status}"
+    spec = read(tmp_path, receiver.url(path), "proxy: egress")
+    with ConnectProxy(status) as proxy:
+        [response] = send(spec, connection_of(proxy.port, login="shop", password="pass-4711"))
+
+    assert (response.code, response.error_class) == (None, "ProxyFailed")
+    said = f"the proxy http://127.0.0.1:{proxy.port} (connection 'egress') responded to CONNECT with {status}"
+    assert (response.error or "").startswith(said)
+    assert got(receiver, path) == []
+
+
+def test_a_proxy_that_is_down_is_the_proxys_fault(receiver: Receiver, tmp_path: Path) -> None:
+    """A refused connection, too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    [response] = send(read(tmp_path, receiver.url("/healthy/down"), "proxy: egress"), connection_of(port))
+
+    assert response.error_class == "ProxyFailed"
+    assert (response.error or "").startswith(f"the proxy http://127.0.0.1:{port} (connection 'egress'): ")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254"])
+def test_a_proxy_is_no_way_to_internal_addresses(tmp_path: Path, host: str) -> None:
+    """The target's addresses are checked before CONNECT; the proxy is not even connected to."""
+    spec = read(tmp_path, f"http://{host}:9/x", "proxy: egress")
+    with ConnectProxy() as proxy:
+        [response] = send(spec, connection_of(proxy.port), allowed=())
+
+    assert (response.error_class, proxy.connects) == ("AddressRefused", [])
+    assert "EVENTBRIDGE_ALLOW_ADDRESSES" in (response.error or "")
+
+
+def test_no_proxy_of_the_environment_bypasses_nothing(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request goes through the proxy, whatever `no_proxy` says."""
+    monkeypatch.setenv("no_proxy", "*")
+    with ConnectProxy() as proxy:
+        send(read(tmp_path, receiver.url("/healthy/env"), "proxy: egress"), connection_of(proxy.port))
+
+    assert len(proxy.connects) == 1
+
+
+def test_a_name_that_cannot_be_resolved_here_is_not_sent_to_the_proxy(tmp_path: Path) -> None:
+    """The proxy would resolve it unchecked."""
+    with ConnectProxy() as proxy:
+        [response] = send(read(tmp_path, "http://no-such-host.invalid/x", "proxy: egress"), connection_of(proxy.port))
+
+    assert (response.error_class, proxy.connects) == ("HostUnknown", [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"extra": {}}, "is not for a proxy"),
+        ({"type": "aws"}, "takes a connection of type http"),
+        ({"port": None}, "needs the host and port of a proxy"),
+        ({"host": ""}, "needs the host and port of a proxy"),
+        ({"host": "socks5://proxy.example"}, "needs the host and port of a proxy"),
+        ({"login": "a:b"}, "has a login with a colon"),
+    ],
+)
+def test_a_connection_that_is_no_proxy_is_refused(tmp_path: Path, fields: dict[str, object], said: str) -> None:
+    """Nothing is sent, and no secret is shown."""
+    given = {"type": "http", "host": "127.0.0.1", "port": 3128, "password": "pass-4711"}
+    given |= {"extra": {"egress_proxy": "true"}} | fields
+
+    with pytest.raises(ConnectionUnusable, match=said) as caught:
+        send(read(tmp_path, "http://127.0.0.1:9/x", "proxy: egress"), Connection("egress", **given))  # type: ignore[arg-type]
+
+    assert "pass-4711" not in str(caught.value)
