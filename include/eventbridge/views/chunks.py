@@ -119,7 +119,7 @@ class _Segments:
     def page(self, position: _Position) -> tuple[pa.Table, _Position | None]:
         """Return the attempts of the page at a position and the position of the next page, None after the last page."""
         shown = [schemas.OUTCOME.empty_table().select([*_COLUMNS, "error"])]
-        left = MAX_ATTEMPTS
+        remaining = MAX_ATTEMPTS
         while position.delivered < 2:
             if position.segment >= len(self._files):
                 position = _Position(position.delivered + 1)
@@ -129,8 +129,8 @@ class _Segments:
                 return pa.concat_tables(shown), position
             fits = pc.equal(rows["outcome"], "delivered")
             rows = rows.filter(fits if position.delivered else pc.invert(fits))
-            shown.append(rows.slice(position.row, left))
-            left -= shown[-1].num_rows
+            shown.append(rows.slice(position.row, remaining))
+            remaining -= shown[-1].num_rows
             row = position.row + shown[-1].num_rows
             if row < rows.num_rows:
                 return pa.concat_tables(shown), _Position(position.delivered, position.segment, row)
@@ -138,7 +138,7 @@ class _Segments:
         return pa.concat_tables(shown), None
 
     def _rows(self, number: int) -> pa.Table | None:
-        """Return the attempts of the pieces in a segment, None if the page has reached its limits."""
+        """Return the attempts that a segment has for the pieces; None if the page may not read another segment."""
         if number not in self._read:
             file = self._files[number]
             known = sum(self._files[each].rows for each in self._read)
@@ -244,8 +244,8 @@ class ChunkStatus:
 
     `source` is the bus that its batch took its events from, or `pending`; `targets` have the form `rule/target`.
     `seconds` is how long its last push worked on it, None until that push has ended; `succeeded` and `failed` count the
-    deliveries of this push; `error` is the exception that ended the push. `last_failure` is the last failed response of
-    a target; it is read only for failures.
+    deliveries of this push; `error` is the exception that ended the push. `last_failure` describes the last failed
+    attempt; only `chunk_failures` reads it.
     """
 
     batch_id: str
@@ -276,7 +276,8 @@ def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
 def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
     """Return the newest chunks, at most `limit`, in the state `error` or `timeout` or with failed deliveries.
 
-    If `payloads` is False, the failures have no text that may quote an event.
+    Only the newest _BATCHES_SEARCHED batches are searched. If `payloads` is False, `last_failure` has no text that may
+    quote an event.
     """
     failures: list[ChunkStatus] = []
     for batch in runtime.ledger.batches.find(limit=_BATCHES_SEARCHED):
@@ -318,7 +319,7 @@ def _last_failure(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) 
 
 
 def _failures(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iterator[str]:
-    """Yield the responses to the failed attempts of a chunk, the last first."""
+    """Yield a description of each failed attempt of a chunk, the last first."""
     columns = ["rule", "target", "outcome", "reason", "code", "error_class", "error"]
     for file in reversed(segments(runtime, batch.batch_id, [chunk.chunk_id])):
         if file.path is not None:

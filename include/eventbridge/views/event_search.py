@@ -80,9 +80,9 @@ class EventPage:
 def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
     """Return at most `limit` events after a cursor, starting with the newest batch.
 
-    At most PAGE_FILES files are read, and no more after PAGE_EVENTS events, so a page with a cursor may be short or
-    empty. Raises NotFoundError for an unknown bus, UserError for an invalid cursor, and if a caller who is limited to
-    owners names no bus.
+    A page ends after PAGE_FILES files, and after the file with which it has read PAGE_EVENTS events, so a page that has
+    a cursor may be short or empty. Raises NotFoundError for an unknown bus, UserError for an invalid cursor, and
+    UserError if a caller who is limited to owners names no bus.
     """
     _require_visible_bus(runtime, query.bus)
     cursor = read_cursor(after) if after else None
@@ -90,7 +90,7 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
     unreadable: list[str] = []
     last = cursor
     seen = 0
-    # A replay copies the events that it takes into a separate file, with its own time; they are not new events.
+    # Only normal batches: a replay has files with copies of the events that it sends again.
     archive = files_from(runtime, "buffer", "archive", cursor, bus=query.bus, batch_kind="normal")
     for count, file in enumerate(archive):
         if count == PAGE_FILES or seen >= PAGE_EVENTS:
@@ -161,7 +161,7 @@ def _fitting(
 def _read_with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subject: str) -> Iterator[int]:
     """Yield those of the given rows whose event has the given subject."""
     for numbers, table in parts_of(runtime.store, path, ["body"], rows):
-        # only bodies that contain the subject as it is, or an escape, are parsed; no others can match
+        # Only a body that contains the subject literally, or an escape, can match. No other body is parsed.
         text = pc.match_substring(table["body"], f'"{subject}"')
         parsed = np.flatnonzero(flags_of(pc.or_(text, pc.match_substring(table["body"], "\\"))))
         for number in parsed.tolist():
@@ -172,8 +172,6 @@ def _read_with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64],
 def _subject(body: bytes) -> object:
     try:
         return _SUBJECT.decode(body).subject
-    except (
-        msgspec.MsgspecError,
-        UnicodeDecodeError,
-    ):  # msgspec rejects half of a surrogate pair, which an event may have
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # An event may contain a lone surrogate, which msgspec rejects.
         return parse_document(body).get("subject")

@@ -49,8 +49,8 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     """Return the metrics of an installation; if `of_targets`, with counters for each target of each rule.
 
     The values from the ledger come from one snapshot, except those of owners and of the store's quota. The ends of
-    buses are read after the snapshot, so that no lag is too small. A bus that does not respond has no lag, and
-    `eventbridge_bus_up` is 0.
+    buses are read after the snapshot, so that no lag is too small. For a bus that does not respond,
+    `eventbridge_bus_up` is 0, and there is no lag.
     """
     snapshot = runtime.ledger.snapshots.read(of_targets=of_targets)
     rules = runtime.rule_set()
@@ -90,7 +90,10 @@ def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], sam
 
 
 def _bus_stats_with_zeros(snapshot: LedgerSnapshot, rules: RuleSet) -> list[Stat]:
-    """Return the stats of buses, with zeros for missing outcomes; else a rate would miss the start of a new series."""
+    """Return the stats of buses, with zeros for missing outcomes.
+
+    Without the zeros, Prometheus would not count the first increase of a new series in a rate.
+    """
     found = {each.key: each for each in snapshot.stats if each.key.scope == "bus"}
     for bus in set(rules.runners().values()):
         for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):
@@ -270,7 +273,11 @@ def reconciliation_difference(snapshot: LedgerSnapshot) -> int:
 def _installation_families(runtime: Runtime, snapshot: LedgerSnapshot) -> Iterator[Family]:
     stopped = Sample((), float(snapshot.ingestion_stopped))
     yield _family(
-        "ingestion_stopped", "gauge", "1 while ingestion is stopped because the store is full.", (), [stopped]
+        "ingestion_stopped",
+        "gauge",
+        "1 while ingestion is stopped because free disk space is too low or the store is at its quota.",
+        (),
+        [stopped],
     )
     skew = (snapshot.now - snapshot.host_now).total_seconds()
     yield _family(

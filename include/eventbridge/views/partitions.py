@@ -42,7 +42,7 @@ class PartitionStatus:
 
     @property
     def in_flight(self) -> int | None:
-        """The number of events in a batch that is not committed."""
+        """The number of events in the runner's uncommitted batches."""
         return None if self.gap else self.pulled - self.committed
 
     @property

@@ -103,9 +103,9 @@ def _no_history_error(runtime: Runtime, rule: str) -> NotFoundError:
 
 
 def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
-    """Return a rule set with a version of a rule, given the beginning of the version.
+    """Return a rule set that contains the version of a rule that begins with `version`.
 
-    Raises NotFoundError, which lists the versions, if no version or several have this beginning.
+    Raises NotFoundError, which lists the versions, if no version begins with it, or several do.
     """
     changes = [each for each in rule_history(runtime, rule, 1_000) if each.version]
     fitting = {each.version: each.rule_set for each in changes if version and each.version.startswith(version)}
@@ -152,7 +152,7 @@ def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
     """Yield the blocks whose key is the name of the rule, each with the number of its first line."""
     key = re.compile(rf"""^( +)(["']?){re.escape(name)}\2 *:(?: .*)?$""", re.MULTILINE)
     for found in key.finditer(content):
-        # to the next line that is indented no further
+        # The block ends before the next line that is not indented further than the key.
         rest = re.compile(rf"^ {{0,{len(found[1])}}}\S", re.MULTILINE).search(content, found.end())
         text = content[found.start() : rest.start() if rest else len(content)]
         yield content.count("\n", 0, found.start()) + 1, text.rstrip()

@@ -70,7 +70,8 @@ class Schema:
 def schema_page(runtime: Runtime, limit: int, after: str | None = None, bus: str | None = None) -> SchemaPage:
     """Return at most `limit` types after a cursor.
 
-    Raises UserError for an invalid cursor, and if a caller who is limited to owners names no bus that they may see.
+    Raises UserError for an invalid cursor, and for a caller who is limited to owners unless they name a bus that they
+    may see.
     """
     behind = None
     if after:
@@ -113,7 +114,7 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
 
 
 def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
-    """Return the rules that use each field, among the bus's first MAX_RULES rules, and whether it has more rules."""
+    """Return by field the rules that use it, among the first MAX_RULES rules of the bus, and if the bus has more."""
     rules = runtime.rule_set()
     of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
     shown = [rules.rules[name] for name in sorted(of_bus)[:MAX_RULES]]

@@ -61,8 +61,8 @@ class ShadowReport:
 def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, samples: int) -> list[ShadowReport]:
     """Return a report for each shadow of a rule, over the batches planned in a time range.
 
-    Only deliveries of the same batch are compared, and only first responses, because a shadow has no others. Raises
-    NotFoundError for an unknown rule, UserError for one without shadows or for an invalid time.
+    Only deliveries of the same batch are compared, and only first responses, because a delivery to a shadow is not
+    retried. Raises NotFoundError for an unknown rule, UserError for a rule without shadows or an invalid time.
     """
     found = find_rule(runtime.rule_set(), rule)
     shadows = [target for target in found.targets.values() if target.shadow_of is not None]

@@ -33,10 +33,12 @@ from eventbridge.views.partitions import (
 )
 from eventbridge.views.target_status import TargetStanding, target_standings
 
-#: Describes what a deferred match on hold waits for if neither the rule files nor the ledger hold it. It names two
+#: The hold reason of a deferred match if neither the rule files nor the ledger say why it is on hold. It names two
 #: possibilities, because only Airflow knows the slots of pools.
 _POOL_OR_RUN = "its pool, if the pool is closed, or the next retry run"
-_REMEDY = "If that takes more than a few minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
+_REMEDY = (
+    "If that takes more than a few minutes, check that the old runner's DAG, or its `eventbridge deliver`, is running"
+)
 
 
 class _OfRule(Protocol):
@@ -62,7 +64,7 @@ class NewRunner:
 
 @dataclass(frozen=True)
 class StreamingRunner:
-    """A runner in streaming mode, with the holder and the end of its lease; both are None if no streaming task runs."""
+    """A runner in streaming mode, with the holder and the end of its lease; both are None if no process holds it."""
 
     runner: str
     holder: str | None
@@ -73,7 +75,8 @@ class StreamingRunner:
 class PendingStatus:
     """How many deliveries of a target are pending in one state for one reason.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is why they are on hold.
+    If they are scheduled, `next_due_at` is when the first of them is due, else None. If they are on hold, `hold_reason`
+    says why, else it is "".
     """
 
     rule: str
@@ -87,9 +90,10 @@ class PendingStatus:
 
 @dataclass(frozen=True)
 class DeferredMatchStatus:
-    """How many events of a rule wait to be routed in one state for one reason; the oldest was deferred at `since`.
+    """How many events are waiting to be matched against a rule, in one state and for one reason.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is why they are on hold.
+    The first of them was deferred at `since`. If they are scheduled, `next_due_at` is when the first of them is due,
+    else None. If they are on hold, `hold_reason` says why, else it is "".
     """
 
     rule: str
@@ -234,7 +238,7 @@ def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
 
 
 def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
-    """Return the counts of pending deliveries, taken by a batch or not, by rule, target, state and reason."""
+    """Return the counts of pending deliveries, including those taken by a batch, by rule, target, state and reason."""
     on_hold_for: dict[tuple[str, str], set[str]] = defaultdict(set)
     for waiting in runtime.ledger.pending.waiting_targets():
         if waiting.state == "on_hold":
@@ -254,7 +258,7 @@ def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
 
 
 def _deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
-    """Return the counts of deferred matches, taken by a batch or not, by rule, state and reason."""
+    """Return the counts of deferred matches, including those taken by a batch, by rule, state and reason."""
     rules_on_hold, overrides = runtime.ledger.rules.list_on_hold(), runtime.ledger.overrides.get_effective()
     groups: dict[tuple[str, PendingState, str], list[DeferredMatch]] = defaultdict(list)
     for each in runtime.ledger.deferred_matches.waiting():
@@ -277,20 +281,23 @@ def _deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredM
 
 @dataclass(frozen=True)
 class StalledRunner:
-    """A stalled runner; `why` names the condition that it waits for or, if that can never be met, the remedy."""
+    """A runner that plans no batch because a rule was moved to it; `why` says what it is waiting for or refuses."""
 
     runner: str
     why: str
 
 
 def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
-    """Yield the runners that refuse a rule, or wait for its old runner; buses that do not respond are skipped."""
+    """Yield the runners that refuse a rule that was moved to them, or are waiting for the old runner of the rule.
+
+    A runner whose bus does not respond is skipped.
+    """
     assigned = runtime.ledger.assignments.all()
     for runner, bus in rules.runners().items():
         own = rules.for_runner(runner)
         if not any(
             was.runner != runner or was.left for (rule, _), was in assigned.items() if rule in own.rules
-        ):  # no rule moved to it, so its bus need not be read
+        ):  # no rule was moved to this runner, so its bus need not be read
             continue
         try:
             with closing(runtime.open_source(rules.buses[bus])) as source:
@@ -304,13 +311,16 @@ def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner
 
 
 def streaming_process(runtime: Runtime, runner: str) -> str | None:
-    """Return the process, as `host:number`, that has the lease of a runner; None if none runs."""
+    """Return the process, as `host:number`, that holds the lease of a runner; None if no running process holds it."""
     lease = runtime.ledger.streaming.lease(runner)
     return None if lease is None or streaming_lease.is_gone(lease.holder) else lease.holder.rpartition(":")[0]
 
 
 def pushes_at_work(runtime: Runtime, runner: str) -> tuple[str, list[str]] | None:
-    """Return the batch that a runner is sending, and the processes (`host:number`) that send it; None if none does."""
+    """Return the batch that a runner is sending, and the processes (`host:number`) that are sending it.
+
+    Returns None if no running process is sending one.
+    """
     batch = runtime.ledger.batches.unfinished(runner)
     if batch is None:
         return None

@@ -39,10 +39,10 @@ class TargetStanding:
 
 @dataclass(frozen=True)
 class TargetLine(TargetStanding):
-    """The status of one target, and how many of its deliveries are pending, scheduled or on hold.
+    """The status of one target, and in `waiting` how many of its deliveries are pending.
 
-    `hold_reason` says why an operator, or a pool without slots, holds the deliveries; "" if neither does. A target with
-    a hold reason that is otherwise ok has the state `paused`.
+    `hold_reason` names the override, or the closed pool, that keeps deliveries to the target from being sent; "" if
+    there is none. A target with a hold reason that is otherwise ok has the state `paused`.
     """
 
     waiting: int
@@ -82,8 +82,8 @@ def target_standings(runtime: Runtime) -> list[TargetStanding]:
 def target_list(runtime: Runtime) -> list[TargetLine]:
     """Return a line for each target of the current rules, and for each target of removed rules that is not ok."""
     lines = _Lines(runtime)
-    today = {(rule.name, target) for rule in runtime.rule_set().rules.values() for target in rule.targets}
-    return [lines.line(*key) for key in sorted(today | lines.not_ok())]
+    current = {(rule.name, target) for rule in runtime.rule_set().rules.values() for target in rule.targets}
+    return [lines.line(*key) for key in sorted(current | lines.not_ok())]
 
 
 def target_lines(runtime: Runtime, rule: str) -> list[TargetLine]:

@@ -26,7 +26,8 @@ _STEPS: dict[Span, tuple[int, timedelta]] = {"hour": (60, _MINUTE), "day": (48, 
 class Step:
     """One time step, which begins at `at`; counts are per minute, times are in seconds.
 
-    `p50_seconds` and `p99_seconds` are times from published to delivered, None without deliveries.
+    `failed` counts dead-lettered deliveries, and `pending` each time that one is deferred. `p50_seconds` and
+    `p99_seconds` are times from published to delivered, None if nothing was delivered.
     """
 
     at: datetime
@@ -88,7 +89,7 @@ class ReconciliationToday:
 
     @property
     def accounted(self) -> int:
-        """How many events are accounted for, tombstones included."""
+        """How many offsets are accounted for: events of any status, tombstones, and gaps of the log."""
         return self.valid + self.duplicate + self.malformed + self.tombstone + self.gap
 
 
@@ -99,7 +100,10 @@ def timeline(runtime: Runtime, span: Span) -> Timeline:
 
 
 def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
-    """Return the timeline of each target of a rule, and that of the rule under ""; raises NotFoundError."""
+    """Return the timeline of a rule under the key "", and that of each of its targets under the target's name.
+
+    Raises NotFoundError for an unknown rule.
+    """
     found = find_rule(runtime.rule_set(), rule)
     times, step = _times(runtime.clock(), span)
     steps = runtime.ledger.stats.timeline("target", times, step, (found.bus, rule))
@@ -126,7 +130,7 @@ def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
 
 
 def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
-    """Return the reconciliation of today, in UTC."""
+    """Return the reconciliation since midnight (UTC)."""
     since = day_of(runtime.clock())
     moved, stats = runtime.ledger.stats.count_moved_since(since)
     counts: Counter[str] = Counter()

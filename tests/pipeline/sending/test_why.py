@@ -288,7 +288,7 @@ def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
 
     assert found.event_id == "1"
     assert found.events == why(sending.runtime, "1").events
-    assert found.notes[0] == f"delivery {delivery.delivery_id} belongs to event 1, and goes to orders/crm"
+    assert found.notes[0] == f"{delivery.delivery_id} is the id of a delivery: of event 1 to the target orders/crm"
     with pytest.raises(NotFoundError, match=r"No delivery since .* has this id as its webhook-id either"):
         why(sending.runtime, "b76c3677-fd41-8c86-acbc-aea2c0e21838")
 

@@ -32,7 +32,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.event_search import EventQuery, event_page
 from eventbridge.views.requests import find_sent_request
 from eventbridge.views.rules import rule_text
-from eventbridge.views.trace.explain import newest_body, why
+from eventbridge.views.trace.explain import first_body, why
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
@@ -87,7 +87,7 @@ def request_of_delivery(
         require_payloads(request)
         trace = why(runtime, event_id, max_unmatched=0, rule=rule)
         then = find_sent_request(runtime, (one for each in trace.events for one in each.deliveries), delivery)
-        body = newest_body(runtime, trace)
+        body = first_body(runtime, trace)
         try:
             if body is None:
                 raise NotFoundError(f"the event {event_id} is no longer in the archive, or cannot be read")

@@ -1,7 +1,7 @@
-"""Follows one event through every batch that took it up: attempts, outcomes, pending deliveries, dead letters.
+"""Follows one event through all its batches: attempts, outcomes, pending deliveries, dead letters.
 
-The ledger has the batches, and only files that may mention the event are read: the ids of its deliveries
-follow from the rules, their chunks from the settlement, and the attempts are in the segments of those chunks.
+The ledger names the batches and their files. The ids of the event's deliveries are computed from the rules of each
+batch. A settlement names the chunk of each delivery, so only the segments of these chunks are read for attempts.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class EventTrace:
     def __init__(self, runtime: Runtime, name: EventName) -> None:
         self._runtime = runtime
         self._name = name
-        self._replay_of: dict[bytes, str] = {}  # the possible ids of its deliveries, and the replay of each
+        self._replay_of: dict[bytes, str] = {}  # by each id that a delivery of the event may have: its replay, or ""
         #: The rows of the event, its deliveries and its dead letters, by file.
         self._rows: dict[str, set[int]] = defaultdict(set)
-        self._seen: set[str] = set()
-        self._waiting: list[str] = []
+        self._known_batches: set[str] = set()
+        self._batches_to_follow: list[str] = []
         self.steps: list[Step] = []
         self.deliveries: dict[bytes, DeliveryResult] = {}
         self.deferred: set[str] = set()  # rules that deferred a match of the event, even if it was routed since
@@ -70,19 +70,19 @@ class EventTrace:
         for landing in landings:
             self._rows[landing.file].add(landing.row)
             self._follow_batches(landing.batch_id)
-            self._replays(landing)
-        while self._waiting:
+            self._add_replays(landing)
+        while self._batches_to_follow:
             check_cancelled()
-            self._waiting.sort(reverse=True)
-            self._batch(self._waiting.pop())
+            self._batches_to_follow.sort(reverse=True)  # batch ids sort by planning time
+            self._add_batch(self._batches_to_follow.pop())
 
     def _follow_batches(self, *batch_ids: str | None) -> None:
         for each in batch_ids:
-            if each is not None and each not in self._seen:
-                self._seen.add(each)
-                self._waiting.append(each)
+            if each is not None and each not in self._known_batches:
+                self._known_batches.add(each)
+                self._batches_to_follow.append(each)
 
-    def _batch(self, batch_id: str) -> None:
+    def _add_batch(self, batch_id: str) -> None:
         try:
             batch = self._runtime.ledger.batches.get(batch_id)
         except NotFoundError:
@@ -90,16 +90,19 @@ class EventTrace:
                 Step(None, "pruned", batch_id, detail="everything that the batch stored is past its retention")
             )
             return
-        for read in (self._collect_ids, self._add_outcomes, self._dead_letters):
+        for read in (self._collect_ids, self._add_outcomes, self._add_dead_letters):
             try:
                 read(batch)
             except (StoreError, ReconciliationError) as error:
                 self.unreadable.append(f"batch {batch_id}: {error}")
-        self._pending(batch_id)
-        self._deferred_matches(batch)
+        self._add_pending(batch_id)
+        self._add_deferred_matches(batch)
 
     def _collect_ids(self, batch: Batch) -> None:
-        """Collect the ids of the event's deliveries in a batch, and the event's rows in the batch's own files."""
+        """Collect the ids that the event's deliveries have under the batch's rules.
+
+        For a replay or redrive, also collect the event's rows in the files to which the batch copied its events.
+        """
         if batch.bus != self._name.position.bus or not self._name.event_id:
             return
         replays = {"", batch.replay_id} if batch.kind == "replay" else {""}
@@ -116,7 +119,7 @@ class EventTrace:
                     self._rows[file.path].update(self._rows_at_position(table))
 
     def _add_outcomes(self, batch: Batch) -> None:
-        """Add the attempts and outcomes of a batch; for an unsettled batch, the attempts made so far."""
+        """Add the attempts and outcomes of a batch or, if it is not settled, its deliveries and attempts so far."""
         if not is_kept(batch.kept, "all"):
             self._add_pruned(batch)
             return
@@ -140,7 +143,7 @@ class EventTrace:
         self.steps.append(Step(batch.committed_at, "pruned", batch.batch_id, detail=detail))
 
     def _add_in_progress(self, batch: Batch) -> None:
-        """Add deliveries that are routed, or taken up again, but not settled."""
+        """Add the event's deliveries in a batch that is not settled."""
         if batch.has_route_stage:
             for file in self._runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
                 if file.path is not None:
@@ -179,7 +182,7 @@ class EventTrace:
     def _record_status(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
     ) -> None:
-        """Record the status of a delivery in the newest batch; a delivered delivery stays `delivered`."""
+        """Replace the status that an earlier batch gave a delivery; `delivered` is replaced only by `delivered`."""
         name = row["delivery_id"]
         if name in self.deliveries and self.deliveries[name].state == "delivered" and state != "delivered":
             return
@@ -197,7 +200,7 @@ class EventTrace:
             **{key: value for key, value in more.items() if state in ("scheduled", "on_hold")},
         )
 
-    def _dead_letters(self, batch: Batch) -> None:
+    def _add_dead_letters(self, batch: Batch) -> None:
         if not is_kept(batch.kept, "dead_letters"):
             return
         for file in self._runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"):
@@ -206,23 +209,23 @@ class EventTrace:
             names = read_dead_letters(
                 self._runtime.store, file.path, None, ["delivery_id", "topic", "broker", "partition_id", "offset"]
             )
-            rows = sorted({*self._rows_of_event(names), *self._malformed(names)})
+            rows = sorted({*self._rows_of_event(names), *self._malformed_rows(names)})
             if rows:
                 dead_letters = plain_rows(
                     read_dead_letters(self._runtime.store, file.path, rowset.encode(rows), _DEAD_LETTER_COLUMNS)
                 )
                 for number, dead_letter in zip(rows, dead_letters, strict=True):
-                    self._dead_letter(batch, file.path, number, dead_letter)
+                    self._add_dead_letter(batch, file.path, number, dead_letter)
 
-    def _malformed(self, names: pa.Table) -> Iterator[int]:
+    def _malformed_rows(self, names: pa.Table) -> Iterator[int]:
         return (row for row in self._rows_at_position(names) if names["delivery_id"][row].as_py() is None)
 
-    def _dead_letter(self, batch: Batch, file: str, row: int, dead_letter: dict[str, Any]) -> None:
+    def _add_dead_letter(self, batch: Batch, file: str, row: int, dead_letter: dict[str, Any]) -> None:
         self._rows[file].add(row)
         name = dead_letter["delivery_id"]
         if name is not None:
             self._replay_of[copy_id(dead_letter)] = ""
-            if not is_kept(batch.kept, "all"):  # only the dead letter is left of the delivery
+            if not is_kept(batch.kept, "all"):  # the dead letter is the only record of the delivery that still exists
                 self.steps += (_dead_letter_attempt_step(batch, dead_letter, each) for each in dead_letter["attempts"])
                 self._record_status(
                     batch, dead_letter, "dead_lettered", len(dead_letter["attempts"]), dead_letter["reason"]
@@ -233,7 +236,7 @@ class EventTrace:
                 self._follow_batches(taken.batch_id)
                 self.steps.append(_redrive_step(taken, self._planning_time(taken.batch_id), dead_letter))
 
-    def _pending(self, batch_id: str) -> None:
+    def _add_pending(self, batch_id: str) -> None:
         for row in self._runtime.ledger.pending.list_for_batch(batch_id):
             if self._concerns_event(row.files):
                 self._follow_batches(row.taken_by, row.closed_by)
@@ -241,7 +244,7 @@ class EventTrace:
                 self._update_pending(row)
 
     def _update_pending(self, row: PendingDeliveries) -> None:
-        """Update the status of a delivery with what operators and pauses changed since it became pending."""
+        """Apply a change that the ledger has of a pending delivery, such as a release, to the status at settlement."""
         if row.state == "closed" or row.taken_by is not None:
             return
         for name, each in self.deliveries.items():
@@ -252,14 +255,14 @@ class EventTrace:
                 changed = {"state": row.state, "due_at": row.due_at, "hold_reason": row.hold_reason or None}
                 self.deliveries[name] = DeliveryResult(**vars(each) | changed)
 
-    def _deferred_matches(self, batch: Batch) -> None:
+    def _add_deferred_matches(self, batch: Batch) -> None:
         for row in self._runtime.ledger.deferred_matches.list_for_batch(batch.batch_id):
             if self._concerns_event(row.files):
                 self.deferred.add(row.rule)
                 self._follow_batches(row.taken_by, row.closed_by)
                 self.steps.append(_deferred_match_step(row))
 
-    def _replays(self, landing: Landing) -> None:
+    def _add_replays(self, landing: Landing) -> None:
         bus, at = self._name.position.bus, landing.planned_at
         for replay in self._runtime.ledger.replays.all():
             check_cancelled()
@@ -282,7 +285,7 @@ class EventTrace:
         return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), columns)) if rows else []
 
     def _rows_of_event(self, table: pa.Table) -> list[int]:
-        # not `pa.array`, whose first call imports pandas, which takes half a CPU-second
+        # `pa.array` is not used, because its first call imports pandas, which takes half a CPU-second.
         names = pa.py_buffer(b"".join(self._replay_of))
         ids = pa.Array.from_buffers(SETTLEMENT.field("delivery_id").type, len(self._replay_of), [None, names])
         found: list[int] = np.flatnonzero(flags_of(pc.is_in(table["delivery_id"], value_set=ids))).tolist()
@@ -388,6 +391,10 @@ def _pending_step(row: PendingDeliveries) -> Step:
 
 def _deferred_match_step(row: DeferredMatch) -> Step:
     taken = row.closed_by or row.taken_by
+    if taken:
+        detail = f"taken up by batch {taken}"
+    else:
+        detail = "on hold" if row.state == "on_hold" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"
     return Step(
         at=row.made_at,
         what="deferred",
@@ -395,7 +402,7 @@ def _deferred_match_step(row: DeferredMatch) -> Step:
         rule=row.rule,
         outcome=row.state,
         reason=row.reason,
-        detail=f"routed by batch {taken}" if taken else f"will be routed from {row.due_at:%Y-%m-%d %H:%M:%S} on",
+        detail=detail,
     )
 
 
@@ -434,7 +441,10 @@ def _shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
 def _shadow_failure(
     shadows: frozenset[tuple[str, str]], row: Mapping[str, Any], attempt: Mapping[str, Any] | None
 ) -> str | None:
-    """Return why a shadow failed, from the delivery's row and last attempt; None if it did not, or is not a shadow."""
+    """Return why a shadow failed, from the delivery's row and last attempt.
+
+    Returns None if the delivery did not fail, or if its target is not a shadow.
+    """
     if (row["rule"], row["target"]) not in shadows:
         return None
     if attempt is not None and attempt["sent"]:
@@ -446,5 +456,5 @@ def _shadow_failure(
 
 
 def _as_shadow(step: Step, failed: str | None) -> Step:
-    """Return a step, with the outcome `shadow` if its shadow failed."""
+    """Return the step or, if `failed` says why a shadow failed, the step with the outcome `shadow`."""
     return step if failed is None else replace(step, outcome="shadow")

@@ -40,10 +40,10 @@ from eventbridge.views.trace.search import (
     FoundMessage,
     IdQuery,
     delivery_bytes,
+    delivery_note,
     find_delivery,
     find_on_buses,
     messages_before_start,
-    note_of,
 )
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,12 +73,13 @@ def why(
     max_unmatched: int | None = None,
     rule: str | None = None,
 ) -> Why:
-    """Return all records of the messages with an id, on one bus or all, in batches planned in a time range.
+    """Return the history of every message with an id, on one bus or all, in batches planned in a time range.
 
-    `event_id` is the id of an event or, if no event has it, of a delivery, which targets get as `webhook-id`.
-    `max_unmatched` is the maximum number of rules in the result that do not match. If `rule` is set, only the result of
-    this rule and its deliveries are returned. Raises NotFoundError, with the extent of the search, if there is no such
-    message; PartlySearched if, in addition, a file could not be read; UserError for an empty id.
+    `event_id` is the id of an event. If no event has it, it is taken for the id of a delivery, which targets receive as
+    `webhook-id`. `max_unmatched` is the maximum number of rules in the result that do not match. If `rule` is set, the
+    result has this rule and its deliveries only. Raises NotFoundError for an unknown bus and, with the extent of the
+    search, if no message is found. Raises PartlySearched instead if a file could not be read. Raises UserError for an
+    empty id.
     """
     if not event_id:
         raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")
@@ -89,13 +90,12 @@ def why(
     )
     buses = [] if current is None else [each for each in current.buses.values() if bus in (None, each.name)]
     visibility = visibility_of(runtime)
-    waiting = list(
-        find_on_buses(runtime, event_id, buses, search.notes)
-    )  # searched before the archive, because a message may be archived meanwhile
+    # Search the buses before the archive: a message that is archived in between is then found twice rather than missed.
+    uncommitted = list(find_on_buses(runtime, event_id, buses, search.notes))
     messages = {
         position: found for position, found in _group_by_position(search.run()).items() if visibility.bus(position.bus)
     }
-    positions = [position for position in waiting if position not in messages and visibility.bus(position.bus)]
+    positions = [position for position in uncommitted if position not in messages and visibility.bus(position.bus)]
     before: list[BeforeStart] = []
     if not messages and not positions:
         found_before = messages_before_start(runtime, event_id, buses, search.notes)
@@ -110,7 +110,7 @@ def why(
             message = _not_found(event_id, bus, search) + _not_delivered(found)
             raise (PartlySearched if search.unreadable else NotFoundError)(message)
         result = why(runtime, found.event_id, bus=bus, since=since, until=until, max_unmatched=max_unmatched, rule=rule)
-        return replace(result, notes=(note_of(delivery, found), *result.notes))
+        return replace(result, notes=(delivery_note(delivery, found), *result.notes))
     asked = _RuleChoice(current, max_unmatched, rule)
     results = [_result(runtime, position, found, asked, search.unreadable) for position, found in messages.items()]
     results = [_only_visible(each, visibility) for each in results]
@@ -126,9 +126,9 @@ def why(
 
 
 def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
-    """Return all records of the messages with an id; times are written as in `time_range`, None for any time.
+    """Return the same as `why`, for times written as `time_range` reads them; None is no limit.
 
-    Raises UserError for an invalid time or id, NotFoundError if there is no such message.
+    Raises UserError for an invalid time, and the errors of `why`.
     """
     if since is None and until is None:
         return why(runtime, event_id, bus=bus)
@@ -137,33 +137,34 @@ def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | N
 
 
 def body_of_event(runtime: Runtime, event_id: str) -> str | None:
-    """Return the newest event with an id as it was archived; None if it cannot be read.
+    """Return the body of the message with an id that was landed first; None if it cannot be read.
 
-    No rule is evaluated, as there may be thousands. Raises the same errors as `why` if there is no such event.
+    `event_id` may also be the id of a delivery. If the archive has a message with the id, no rule is evaluated, because
+    there may be thousands. Raises the same errors as `why` if no message is found.
     """
     landed = _landed_bodies(runtime, event_id)
-    return landed[0] if landed else newest_body(runtime, why(runtime, event_id, max_unmatched=0))
+    return landed[0] if landed else first_body(runtime, why(runtime, event_id, max_unmatched=0))
 
 
-def newest_body(runtime: Runtime, found: Why) -> str | None:
-    """Return the newest of the found events as it was archived; None if it cannot be read."""
+def first_body(runtime: Runtime, found: Why) -> str | None:
+    """Return the body of the first found message whose archive can be read; None if none can be read."""
     return next((body for each in found.events if (body := archived_body(runtime, each)) is not None), None)
 
 
 def archived_body(runtime: Runtime, event: EventResult) -> str | None:
-    """Return a found message as it was archived; None if it is past its retention or cannot be read."""
+    """Return the body of a found message from the archive; None if no archive file with the message can be read."""
     for landing in event.landings:
         if landing.archived:
             try:
                 table = read_rows(runtime.store, landing.file, rowset.encode([landing.row]), ["body"])
-            except StoreError:  # `why` reported the file
+            except StoreError:  # the next runner's batch may have the message too
                 continue
             return bytes_as_text(table["body"][0].as_py())
     return None
 
 
 def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
-    """Return the archived messages with an id, in the order in which `why` returns them."""
+    """Return the bodies of the archived messages with an id, in the order in which `why` returns the messages."""
     search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
     messages = _group_by_position(search.run())
@@ -173,7 +174,7 @@ def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
 
 
 def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
-    """Raise NotFoundError, with the nearest name, for a bus that no rule file defines and no runner has read."""
+    """Raise NotFoundError, with the most similar name, for a bus that no rule file defines and no runner has read."""
     _check_bus(runtime, bus, _current_rules(runtime))
 
 
@@ -190,7 +191,7 @@ def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
 def _current_rules(runtime: Runtime) -> RuleSet | None:
     try:
         return runtime.rule_set()
-    except EventBridgeError:  # the past can be explained even while the rule files have errors
+    except EventBridgeError:  # past batches can be explained even while the rule files have errors
         return None
 
 
@@ -277,7 +278,7 @@ def _landed(found: FoundMessage) -> Step:
 def _rules(
     runtime: Runtime, bus: str, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
 ) -> list[RuleResult]:
-    """Return the results of the rules with which the batches were planned, and of the current rules."""
+    """Return the results of the rules that the batches were planned with, and of rules that were added since."""
     then: dict[str, Rule] = {}
     for each in found:
         try:
@@ -294,7 +295,10 @@ def _bus_rules(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]
 
 
 def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing]) -> RuleResult:
-    """Return a result with Spark's decision on `where`, which follows from whether the event has a delivery."""
+    """Return a result with Spark's decision on `where`, derived from whether the rule has a delivery of the event.
+
+    As long as it has none and its runner's batch is not committed, `where_met` stays None.
+    """
     if result.where is None or not result.matched or not result.enabled or result.change == "added":
         return result
     if result.rule in routed:
@@ -304,7 +308,10 @@ def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing
 
 
 def _original_position(runtime: Runtime, found: FoundMessage) -> str | None:
-    """Return the position of the message that a batch kept instead of a duplicate."""
+    """Return the position of the valid message in the batch of which a message is the duplicate.
+
+    Returns None if that message was in an earlier batch, or is no longer in the archive.
+    """
     for each in ArchiveSearch(
         runtime, IdQuery(found.record["event_id"], found.batch.planned_at, _NEVER)
     ).batch_messages(found.batch):
@@ -324,7 +331,7 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
     if searched.oldest is None or searched.newest is None:
         return (
             f"no event {event_id!r} on {where}: no batch was planned in that time. "
-            "`eventbridge status` shows whether runners work; use --from and --to to choose another time"
+            "`eventbridge status` shows whether the runners are working; use --from and --to to choose another time"
         )
     gone = (
         f" The archive of {searched.pruned:,} of them is past its retention and was removed: "
@@ -333,12 +340,12 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
         else ""
     )
     gaps = [*search.unreadable, *search.notes]
-    unread = f" This may be incomplete: {gaps[0].rstrip('.')}." if gaps else ""
+    unread = f" The search may be incomplete: {gaps[0].rstrip('.')}." if gaps else ""
     batches = f"{searched.batches:,} batch{'es' if searched.batches != 1 else ''}"
     return (
-        f"no event {event_id!r} on {where}. Searched: the messages that wait on the buses, and {batches} planned "
+        f"no event {event_id!r} on {where}. Searched: the uncommitted messages on the buses, and {batches} planned "
         f"from {searched.oldest:%Y-%m-%d %H:%M:%S} to {searched.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
-        "Ids are compared exactly, upper and lower case included"
+        "Ids are case-sensitive"
     )
 
 

@@ -1,8 +1,9 @@
-"""Finds messages with an event id in the archive and on the buses, and the event of a delivery id.
+"""Finds the messages that have an event id, in the archive and on the buses, and the event that a delivery id is for.
 
-The messages in the archive are valid events, duplicates, and malformed messages with the id. The index of event ids
-lists the files of a day that may contain an id. Batches that are not indexed (those of the last hour, and of days whose
-index is lost) are searched completely. Delivery ids have no index, so the newest delivery files are searched.
+A message in the archive is a valid event, a duplicate, or a malformed message from which the id can be read. The index
+of event ids lists the files of a day that may contain an id. `maintain` adds batches to it after their commit. All
+files are searched of a batch that is not in the index, and of each batch of a day whose index cannot be read. Delivery
+ids have no index, so only the newest delivery files are searched.
 """
 
 from __future__ import annotations
@@ -55,21 +56,21 @@ _DELIVERY_VERSION = 8
 
 @dataclass(frozen=True)
 class IdQuery:
-    """A search for an id in batches planned from `since` to before `until`, of one bus (of all if `bus` is empty)."""
+    """A search for an id in batches planned from `since` to before `until`, on one bus or, if `bus` is "", on all."""
 
     event_id: str
     since: datetime
     until: datetime
     bus: str = ""
 
-    def has(self, batch: Batch) -> bool:
-        """Return whether a batch is searched."""
+    def covers(self, batch: Batch) -> bool:
+        """Return whether a batch took its events from the bus of this search, and was planned in its time range."""
         return batch.kind == "normal" and self.bus in ("", batch.bus) and self.since <= batch.planned_at < self.until
 
 
 @dataclass(frozen=True)
 class FoundMessage:
-    """A message that has, or claims, the id: its batch and file, and its columns of schema BUFFER."""
+    """An archived message with the id: the batch that landed it, its file and row, and its columns of schema BUFFER."""
 
     batch: Batch
     file: str
@@ -79,7 +80,7 @@ class FoundMessage:
 
 @dataclass
 class ArchiveSearch:
-    """Searches the index and the archive, and records the extent of the search and the unreadable files."""
+    """Searches the index and the archive, and records what was read, what was left out, and what is unreadable."""
 
     runtime: Runtime
     wanted: IdQuery
@@ -88,41 +89,43 @@ class ArchiveSearch:
     unreadable: list[str] = field(default_factory=list)
 
     def run(self) -> list[FoundMessage]:
-        """Return the messages in the archive, in the order in which their batches were planned."""
-        # Read before the index, so that a batch that is indexed meanwhile is found in both, not in neither.
+        """Return the first MAX_MESSAGES messages with the id, in the order in which their batches were planned."""
+        # Read this list before the index: a batch that is indexed in between is then found twice rather than missed.
         unindexed = self.runtime.ledger.event_index.unindexed(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()
         for each in unindexed:
             batches[each.batch_id] = each
-            paths.pop(each.batch_id, None)  # all of it is searched
-        seen = visibility_of(self.runtime)  # no note may name a batch of a bus that the caller does not see
+            paths.pop(each.batch_id, None)  # search all its files
+        # Skip the batches of invisible buses here, because a note would name them.
+        visibility = visibility_of(self.runtime)
         chosen = sorted(
-            (each for each in batches.values() if self.wanted.has(each) and seen.bus(each.bus)), key=_planning_order
+            (each for each in batches.values() if self.wanted.covers(each) and visibility.bus(each.bus)),
+            key=_planning_order,
         )
         messages = (found for batch in chosen for found in self.batch_messages(batch, paths.get(batch.batch_id)))
         found = list(islice(messages, MAX_MESSAGES))
         if next(messages, None) is not None:
             self.notes.append(
-                f"more than {MAX_MESSAGES} archived messages have this id, and only the first ones are shown. Choose "
-                "another time range to see the others"
+                f"more than {MAX_MESSAGES} archived messages have this id, and only the first {MAX_MESSAGES} are "
+                "shown. Choose another time range to see the others"
             )
         return found
 
     def extent(self) -> SearchExtent:
-        """Return the extent of the search."""
-        seen = visibility_of(self.runtime).buses
-        buses = [self.wanted.bus] if seen is None or self.wanted.bus else sorted(seen)
-        of_time = [self.runtime.ledger.archive.summary(self.wanted.since, self.wanted.until, each) for each in buses]
+        """Return which batches the search covered, and how many files it has read so far."""
+        visible = visibility_of(self.runtime).buses
+        buses = [self.wanted.bus] if visible is None or self.wanted.bus else sorted(visible)
+        summaries = [self.runtime.ledger.archive.summary(self.wanted.since, self.wanted.until, each) for each in buses]
         return SearchExtent(
-            sum(each.batches for each in of_time),
-            sum(each.pruned for each in of_time),
+            sum(each.batches for each in summaries),
+            sum(each.pruned for each in summaries),
             self.files,
-            min((each.oldest for each in of_time if each.oldest is not None), default=None),
-            max((each.newest for each in of_time if each.newest is not None), default=None),
+            min((each.oldest for each in summaries if each.oldest is not None), default=None),
+            max((each.newest for each in summaries if each.newest is not None), default=None),
         )
 
     def batch_messages(self, batch: Batch, paths: set[str] | None = None) -> Iterator[FoundMessage]:
-        """Yield the messages of one batch with the id, in some of its files or in all."""
+        """Yield the messages with the id in a batch's archive files or, if `paths` is given, in those of them only."""
         if not is_kept(batch.kept, "archive"):
             self._note_pruned(batch)
             return
@@ -137,7 +140,11 @@ class ArchiveSearch:
                 self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
     def _indexed(self) -> tuple[dict[str, Batch], dict[str, set[str]]]:
-        """Return the batches to search, and by batch the files that may have the id; without an entry, all may."""
+        """Return the batches in which the index finds the id, and the paths of their files that may contain it.
+
+        The batches of a day whose index cannot be read are also returned, but without paths: any of their files may
+        contain the id.
+        """
         batches: dict[str, Batch] = {}
         paths: dict[str, set[str]] = {}
         first = day_of(self.wanted.since)
@@ -154,13 +161,16 @@ class ArchiveSearch:
             for each in found:
                 try:
                     batches[each.batch_id] = self.runtime.ledger.batches.get(each.batch_id)
-                except NotFoundError:  # retention removed its row
+                except NotFoundError:  # `maintain` has deleted the batch, which is past its retention
                     continue
                 paths.setdefault(each.batch_id, set()).add(each.path)
         return batches, paths
 
     def _search_without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
-        """Add all batches of a day whose index cannot be read, because it was just merged by maintenance or is lost."""
+        """Add to `batches` those of a day whose index cannot be read, because `maintain` just merged it or it is lost.
+
+        Batches without an archive are not added.
+        """
         found = self.runtime.ledger.batches.list_planned_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
@@ -183,16 +193,16 @@ class ArchiveSearch:
     def _note_pruned(self, batch: Batch) -> None:
         self.notes.append(
             f"batch {batch.batch_id} of bus {batch.bus}, planned at {batch.planned_at:%Y-%m-%d %H:%M:%S} (UTC), landed "
-            "a message with this id; its archive is past its retention and was removed"
+            "a message with this id, but the archive of the batch is past its retention and was removed"
         )
 
     def _note_missing(self, batch: Batch, error: StoreFileMissing) -> None:
-        """Record that a file is missing, unless retention removed it meanwhile."""
+        """Record that a file is missing, unless `maintain` removed the batch's archive while the search was running."""
         try:
-            gone = not is_kept(self.runtime.ledger.batches.get(batch.batch_id).kept, "archive")
+            removed = not is_kept(self.runtime.ledger.batches.get(batch.batch_id).kept, "archive")
         except NotFoundError:
-            gone = True
-        if not gone:
+            removed = True
+        if not removed:
             self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
 
@@ -201,20 +211,26 @@ def _planning_order(batch: Batch) -> tuple[datetime, str]:
 
 
 def find_on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPosition]:
-    """Yield the positions of uncommitted messages with an id; adds the buses that were not searched to `notes`."""
+    """Yield the positions of the messages with an id that some runner of their bus has not committed.
+
+    Adds a note for each bus, or part of a partition, that was not searched.
+    """
     for bus in buses:
         try:
             with closing(runtime.open_source(bus)) as source:
                 yield from _search_bus(runtime, event_id, bus, source, notes)
         except EventBridgeError as error:
-            check_cancelled()  # raises it again if the search itself was ended
+            check_cancelled()  # the error may be that of a cancelled search, and is then no fault of the bus
             notes.append(f"bus {bus.name} was not searched: {error}")
 
 
 def messages_before_start(
     runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]
 ) -> Iterator[BeforeStart]:
-    """Yield messages with an id before the start of every runner of their bus; adds to `notes` like `find_on_buses`."""
+    """Yield the messages with an id that are older than the first message of every runner of their bus.
+
+    Adds a note for each bus, or part of a partition, that was not searched.
+    """
     for bus in buses:
         try:
             starts = runtime.ledger.batches.first_offsets(bus.name)
@@ -227,7 +243,7 @@ def messages_before_start(
                     ):
                         yield BeforeStart(position, begins)
         except EventBridgeError as error:
-            check_cancelled()  # raises it again if the search itself was ended
+            check_cancelled()  # the error may be that of a cancelled search, and is then no fault of the bus
             notes.append(f"bus {bus.name} was not searched: {error}")
 
 
@@ -246,19 +262,19 @@ def _search_bus(
 def _search_partition(
     event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
 ) -> Iterator[EventPosition]:
-    """Yield the positions of messages with an id among the newest messages in a range of a partition."""
+    """Yield the positions of messages with an id among the newest _MAX_READ offsets of a range of a partition."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
     start = max(first, end - _MAX_READ)
     if first < start:
+        name = "/".join(str(part) for part in partition if part != "")
         notes.append(
-            f"bus {bus.name}, {'/'.join(str(part) for part in partition if part != '')}: of the messages "
-            f"that no batch has landed, only the newest {_MAX_READ:,} were searched, not the {start - first:,} before "
-            f"offset {start}"
+            f"bus {bus.name}, {name}: the {start - first:,} messages from offset {first} to {start - 1} were not "
+            f"searched, only the {_MAX_READ:,} from offset {start} to {end - 1}"
         )
     for block in source.read(partition, start, end) if start < end else ():
         check_cancelled()
         for offset, body in zip(block["offset"].to_pylist(), block["body"].to_pylist(), strict=True):
-            # most bodies can be excluded by their bytes, except those with escapes
+            # Parse a body only if it contains the id as written here, or an escape with which the id may be written.
             if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
                 yield EventPosition(bus.name, partition.topic, partition.broker, partition.partition_id, offset)
 
@@ -267,9 +283,9 @@ def _search_partition(
 class DeliverySearch:
     """The result of a search for a delivery.
 
-    `event_id`, `rule` and `target` belong to the delivery, and are None if it was not found. `oldest` is when the
-    oldest searched batch was planned, None if none was searched. `unreadable` has the errors of files that could not be
-    read.
+    `event_id`, `rule` and `target` are those of the delivery, None if it was not found. `oldest` is when the oldest
+    searched batch was planned, None if no batch was searched. `unreadable` lists the errors of the files that could not
+    be read.
     """
 
     event_id: str | None
@@ -280,7 +296,7 @@ class DeliverySearch:
 
 
 def delivery_bytes(text: str) -> bytes | None:
-    """Return the bytes of a delivery id in UUID form, None for any other string."""
+    """Return the bytes of a delivery id, or None if the text is not a delivery id as targets receive it."""
     try:
         found = UUID(text)
     except ValueError:
@@ -289,7 +305,10 @@ def delivery_bytes(text: str) -> bytes | None:
 
 
 def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: datetime) -> DeliverySearch:
-    """Search the delivery files of batches planned from `since` to before `until`, newest first."""
+    """Search the newest MAX_FILES delivery files, newest first, for a delivery of a batch planned in a time range.
+
+    `since` is included, `until` is excluded.
+    """
     wanted = pa.scalar(delivery, pa.binary(16))
     oldest: datetime | None = None
     unreadable: list[str] = []
@@ -313,9 +332,9 @@ def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: dat
     return DeliverySearch(None, None, None, oldest, tuple(unreadable))
 
 
-def note_of(delivery: bytes, found: DeliverySearch) -> str:
-    """Return a sentence that names the delivery whose id led to the event."""
+def delivery_note(delivery: bytes, found: DeliverySearch) -> str:
+    """Return the note for a user who asked for the id of a delivery: of which event and target the delivery is."""
     return (
-        f"delivery {delivery_id_text(delivery)} belongs to event {found.event_id}, "
-        f"and goes to {found.rule}/{found.target}"
+        f"{delivery_id_text(delivery)} is the id of a delivery: of event {found.event_id} to the target "
+        f"{found.rule}/{found.target}"
     )
