@@ -135,10 +135,9 @@ MARK_UNINDEXED = sa.update(batch).where(_OF_TIME, batch.c.in_index == "yes").val
 
 @cache
 def select_unindexed(*, committed: bool, limited: bool) -> sa.Select[Any]:
-    """Return the query for batches of a period that are not in the index, oldest first.
+    """Return the query for normal batches of a period that have their archive and are not in the index, oldest first.
 
-    If `committed`, only batches that are committed and have their archive; if `limited`, at most as many as the
-    parameter `most`.
+    If `committed`, it selects committed batches only. If `limited`, it selects at most as many as the parameter `most`.
     """
     found = sa.select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
     if committed:
@@ -195,7 +194,10 @@ class Archive(Aggregate):
         return ArchivedBatches(row.batches, int(row.pruned), row.oldest, row.newest)
 
     def pruned_at(self, bus: str, since: datetime, until: datetime, what: Kept) -> datetime | None:
-        """Return the planning time of the newest normal batch of a bus and period that lost `what`, or None."""
+        """Return the planning time of the newest normal batch of a bus and period that no longer has `what`.
+
+        Returns None if each of these batches still has it.
+        """
         enough = [each for each in STEPS if is_kept(each, what)]
         times = {"of_bus": bus, "since": since, "until": until, "enough": enough}
         with self._reading() as connection:
@@ -217,7 +219,7 @@ class EventIndex(Aggregate):
         return [to_batch(row) for row in found]
 
     def batches_to_index(self, limit: int) -> list[Batch]:
-        """Return committed normal batches that have an archive which is not in the index, oldest first."""
+        """Return the oldest `limit` committed normal batches that have their archive and are not in the index."""
         found = self._rows(select_unindexed(committed=True, limited=True), _EVER | {"most": limit})
         return [to_batch(row) for row in found]
 

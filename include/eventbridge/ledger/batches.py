@@ -67,7 +67,7 @@ sa.Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
 
-#: Batches whose files retention has not removed completely; retention continues with them.
+#: Batches that are marked to lose parts, and not cleared of them yet; the next run of `maintain` clears them.
 UNCLEARED = batch.c.kept != batch.c.cleared
 partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
 
@@ -78,7 +78,7 @@ UNINDEXED = (
     & batch.c.kept.in_([word("all"), word("archive")])
 )
 partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)
-#: Retention finds expired batches by this index, at a cost that does not depend on the number of other batches.
+#: `maintain` finds expired batches by this index, at a cost that does not depend on the number of other batches.
 sa.Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
 sa.Index("ix_batch_rule_set", batch.c.rule_set)
 
@@ -270,12 +270,12 @@ class Batches(Aggregate):
             return False
 
     def unfinished(self, runner: str) -> Batch | None:
-        """Return the runner's uncommitted normal batch; there is at most one."""
+        """Return the uncommitted normal batch of a runner that follows no other one, or None; there is at most one."""
         with self._reading() as connection:
             return unfinished_of(connection, runner)
 
     def get(self, batch_id: str) -> Batch:
-        """Return a batch; raises NotFoundError."""
+        """Return a batch; raises NotFoundError if there is no such batch."""
         row = self._first(BATCH, {"of_batch": batch_id})
         if row is None:
             raise NotFoundError(f"There is no batch {batch_id} in this ledger.")
@@ -366,7 +366,7 @@ def to_batch(row: sa.Row[Any]) -> Batch:
 
 
 def unfinished_of(connection: sa.Connection, runner: str) -> Batch | None:
-    """Return a runner's normal batch that is not committed."""
+    """Return the uncommitted normal batch of a runner that follows no other one, or None."""
     row = connection.execute(UNFINISHED_BATCH, {"of_runner": runner}).one_or_none()
     return to_batch(row) if row is not None else None
 

@@ -239,7 +239,7 @@ class Chunks(Aggregate):
         return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
 
     def get(self, batch_id: str, chunk_id: int) -> Chunk:
-        """Return a chunk; raises NotFoundError."""
+        """Return a chunk; raises NotFoundError if there is no such chunk."""
         with self._reading() as connection:
             found = _find(connection, batch_id, chunk_id)
         if found is None:
@@ -290,8 +290,8 @@ class Chunks(Aggregate):
     def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
         """Record an outcome segment, only while its batch is routed and the chunk is under this claim.
 
-        `cpu` is its CPU time in microseconds, which is added to the CPU time of the chunk. Returns False if the claim
-        is lost (the worker must then stop), and also if the segment's key is taken.
+        `cpu` is the CPU time of the segment's deliveries in microseconds, which is added to that of the chunk. Returns
+        False if the claim is lost (the worker must then stop), and also if the segment's key is taken.
         """
         with self._writing() as connection:
             recorded = (
@@ -307,7 +307,7 @@ class Chunks(Aggregate):
     def end(self, batch_id: str, chunk_id: int, claim: int, end: ChunkEnd) -> bool:
         """Record how work on a chunk ended, and the tallies of its targets; return False if the claim is lost.
 
-        The claim is lost when another push claims the chunk or its batch is settled.
+        The claim is lost when another push claims the chunk, or when the settlement of the batch begins.
         """
         now = self._now()
         change = {

@@ -161,7 +161,7 @@ def runs_lost_transactions_again(method: Callable[_P, _T]) -> Callable[_P, _T]:
     @functools.wraps(method)
     def call(*arguments: _P.args, **named: _P.kwargs) -> _T:
         until = time.monotonic() + _AGAIN_SECONDS
-        # an iterator would be empty in the second run
+        # Iterators become lists, because the first run would exhaust them.
         kept: Any = [_materialize(each) for each in arguments]
         kept_named: Any = {name: _materialize(each) for name, each in named.items()}
         while True:

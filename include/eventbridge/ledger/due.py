@@ -42,7 +42,7 @@ SMALLEST_OF = 1_000
 
 
 def _is_undeliverable(status: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a target gets no deliveries now: it is disabled or paused, or its breaker is open."""
+    """Return the condition that a target is undeliverable: it is disabled or paused, or its breaker is open."""
     return (
         (status.c.state == "disabled")
         | (status.c.state.in_(["degraded", "half-open"]) & (status.c.until > NOW))
@@ -60,8 +60,8 @@ def _is_due_unindexed(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     return sa.type_coerce(rows.c.due_at, sa.BigInteger) + 0 <= NOW
 
 
-#: Selects a row if a target gets no deliveries now.
-LEFT_ALONE = sa.select(target_status.c.rule).where(
+#: Selects a row if a target is undeliverable, that is disabled or paused, or with an open breaker.
+UNDELIVERABLE = sa.select(target_status.c.rule).where(
     target_status.c.rule == sa.bindparam("of_rule"),
     target_status.c.target == sa.bindparam("of_target"),
     _is_undeliverable(target_status),
@@ -85,9 +85,10 @@ FIRST_DUE = sa.select(
 
 @cache  # building it takes longer than running it
 def select_targets(runner: str | None) -> sa.Select[Any]:
-    """Return the query for targets with deliveries due by `now`, the longest waiting first; see `select_rows`.
+    """Return the query for targets with deliveries due by `now`, those with the earliest due time first.
 
-    For a target that gets no deliveries, the wait is measured from the due time of its row that expired first.
+    An undeliverable target is selected only if it has due rows that can only be dead-lettered. If some of them have
+    expired, the due time of the row that expired first counts.
     """
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
@@ -127,14 +128,16 @@ def _first_value(query: sa.Select[Any]) -> Any:
     return query.limit(1).correlate(pending).scalar_subquery()
 
 
-def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> sa.Select[Any]:
-    """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
+def select_rows(
+    limit: int, runner: str | None, *, smallest: bool = False, undeliverable: bool = False
+) -> sa.Select[Any]:
+    """Return the query for rows of a target due by `now`, those with the earliest due time or the smallest first.
 
-    For a target that gets no deliveries (`alone`), the query selects only rows that can only be dead-lettered: those
-    that have expired or have a hold reason.
+    If the target is `undeliverable`, the query selects only rows that can only be dead-lettered: those that have
+    expired or have a hold reason.
     """
     found = sa.select(pending).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
-    if alone:
+    if undeliverable:
         past_age = sa.select(pending.c.pending_id).where(
             SCHEDULED, OF_TARGET, pending.c.expires_at <= NOW, _is_due_unindexed(pending)
         )
@@ -184,14 +187,14 @@ def select_rows_in_order(limit: int) -> sa.Select[Any]:
 _OLDER = (OF_TARGET, pending.c.published_at <= sa.bindparam("before", type_=UtcTime))
 _NOT_RELEASED = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > NOW)
 
-#: Makes the waiting rows of a target that were published too long ago due now, to be dead-lettered.
+#: Makes waiting rows of a target due now, to be dead-lettered, because their events were published too long ago.
 RELEASE_MISSED = (
     sa.update(pending)
     .where(TIMED, *_OLDER, _NOT_RELEASED, (pending.c.state == "on_hold") | (pending.c.hold_reason == ""))
     .values(RELEASED | {"expires_at": NOW})
 )
 
-#: The waiting rows of a target that were published by a time and are not reported as late yet.
+#: The waiting rows of a target whose events were published up to a time, and that are not reported as late yet.
 RUNNING_LATE = sa.select(
     pending.c.count.label("deliveries"), pending.c.published_at, pending.c.hold_reason, pending.c.reason
 ).where(UNREPORTED, *_OLDER)
@@ -239,8 +242,8 @@ class Due(Aggregate):
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         with self._reading() as connection:
-            alone = connection.execute(LEFT_ALONE, of).first() is not None
-            query = select_rows(limit_rows, runner, smallest=smallest, alone=alone)
+            undeliverable = connection.execute(UNDELIVERABLE, of).first() is not None
+            query = select_rows(limit_rows, runner, smallest=smallest, undeliverable=undeliverable)
             return [to_pending(row) for row in connection.execute(query, of)]
 
     def rows_in_order(self, now: datetime, rule: str, target: str, limit_rows: int) -> list[PendingDeliveries]:
@@ -255,16 +258,16 @@ class Due(Aggregate):
             return [row for row in map(to_pending, rows) if row.order_shard not in taken]
 
     def release_missed(self, rule: str, target: str, before: datetime) -> int:
-        """Make waiting deliveries of a target published by `before` due, to be dead-lettered; return how many rows."""
+        """Make waiting rows of a target due, to be dead-lettered, if published up to `before`; return how many."""
         of = {"of_rule": rule, "of_target": target, "before": before, "now": self._now()}
         return self._change(RELEASE_MISSED, of)
 
     def report_late(
         self, rule: str, target: str, before: datetime, event_of: Callable[[RunningLate], OperationalEvent]
     ) -> int:
-        """Queue one event about waiting deliveries of a target that were published by `before`; return their number.
+        """Queue one operational event about the waiting deliveries of events that were published up to `before`.
 
-        Deliveries that were already reported are left out.
+        Deliveries that were already reported are left out. Returns the number of deliveries that the event reports.
         """
         of = {"of_rule": rule, "of_target": target, "before": before, "now": self._now()}
         with self._reading() as connection:

@@ -72,14 +72,15 @@ def select_newest_files(
     one.
     """
     name: sa.ColumnElement[Any] = batch.c.batch_id
-    left: sa.ColumnElement[Any] = batch.c.kept
-    if kind in _IN_MOST_BATCHES:  # with an index, SQLite would read and sort all rows
-        name, left = sa.func.coalesce(name, ""), sa.func.coalesce(left, "")
+    batch_kept: sa.ColumnElement[Any] = batch.c.kept
+    if kind in _IN_MOST_BATCHES:
+        # SQLite must read the newest batches in order. By an index of these columns it would read and sort all rows.
+        name, batch_kept = sa.func.coalesce(name, ""), sa.func.coalesce(batch_kept, "")
     found = (
         sa.select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
         .select_from(batch)
         .join(batch_file, (batch_file.c.batch_id == name) & (batch_file.c.kind == word(kind)))
-        .where(left.in_(sorted(kept)), batch_file.c.path.is_not(None))
+        .where(batch_kept.in_(sorted(kept)), batch_file.c.path.is_not(None))
         .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc(), batch_file.c.key)
         .limit(limit)
     )
@@ -91,7 +92,7 @@ def select_newest_files(
     return found.where(sa.or_(OLDER, same)) if older else found
 
 
-#: The files that a batch has on record, with their kinds.
+#: The recorded files of a batch, with their kinds.
 PATHS = sa.select(batch_file.c.kind, batch_file.c.path).where(
     batch_file.c.batch_id == sa.bindparam("of_batch"), batch_file.c.path.is_not(None)
 )

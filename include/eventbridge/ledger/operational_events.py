@@ -1,4 +1,4 @@
-"""Queues operational events in the ledger, in the transaction that they report, until a stage publishes them."""
+"""Queues operational events in the ledger, in the transaction of the change that they report, for publishing later."""
 
 from __future__ import annotations
 

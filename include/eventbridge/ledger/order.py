@@ -89,7 +89,7 @@ LEASES = sa.select(order_shard.c.shard, order_shard.c.lease_holder).where(
     order_shard.c.lease_until > NOW,
 )
 
-#: Makes a shard's rows that wait for earlier rows of their keys due; this wait does not count towards their age.
+#: Makes due those rows of a shard that are waiting for earlier rows of their keys; the wait does not add to their age.
 RELEASE_SHARD = (
     sa.update(pending)
     .where(
@@ -161,7 +161,7 @@ class Order(Aggregate):
             return sorted(connection.execute(SHARDS_ON_HOLD, of).scalars())
 
     def release_shard(self, rule: str, target: str, shard: int) -> int:
-        """Make a shard's rows that wait for earlier rows of their keys due; return how many.
+        """Make due those rows of a shard that are waiting for earlier rows of their keys; return how many.
 
         The wait does not count towards their age.
         """

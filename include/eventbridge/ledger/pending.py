@@ -227,7 +227,7 @@ _OF_DISABLED = sa.tuple_(pending.c.rule, pending.c.target).in_(
     sa.select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )
 
-#: Makes the expired rows of disabled targets that are on hold due now; they can only be dead-lettered.
+#: Makes due now the rows on hold of disabled targets that have expired; they can only be dead-lettered.
 RELEASE_EXPIRED = sa.update(pending).where(ON_HOLD, _EXPIRED, _OF_DISABLED).values(RELEASED)
 
 _newest = (
@@ -303,7 +303,7 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
 
 
 def update_released(*, aged: bool, hold_reason: str | None, instead: str = "") -> sa.Update:
-    """Return the statement that makes a target's rows on hold, for any reason or for one, due now.
+    """Return the statement that makes due now the rows of a target that are on hold for a reason, or for any.
 
     It also applies to rows that are scheduled to be dead-lettered and therefore have a hold reason. If `instead` is
     set, the rows do not become due but are put on hold for that reason.
@@ -313,7 +313,7 @@ def update_released(*, aged: bool, hold_reason: str | None, instead: str = "") -
     return statement if hold_reason is None else statement.where(pending.c.hold_reason == hold_reason)
 
 
-#: One row that waits, for any reason, or that an uncommitted batch has taken.
+#: One row that is not closed: scheduled, on hold, or taken by an uncommitted batch.
 ONE_WAITING = sa.select(pending.c.pending_id).where(WAITING).limit(1)
 
 #: One row that an uncommitted batch has taken.
@@ -331,7 +331,7 @@ _NAME_COLUMNS = tuple(column.name for column in PENDING_NAME)
 
 
 class Pending(Aggregate):
-    """Pending deliveries, which wait for another batch."""
+    """Pending deliveries, which a later batch sends."""
 
     def add(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
         """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
@@ -391,7 +391,10 @@ class Pending(Aggregate):
         return {(row.rule, row.target) for row in self._rows(TAKEN_TARGETS)}
 
     def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
-        """Return, by (rule, target), the last of the newest `batches` retry batches that took its rows, if any did."""
+        """Return, by (rule, target), which of the newest `batches` retry batches last took rows of the target.
+
+        A target of which none of them took rows is absent.
+        """
         return {(row.rule, row.target): row.batch_id for row in self._rows(LAST_TAKEN, {"batches": batches})}
 
     def list_taken_by(self, batch_id: str) -> list[PendingDeliveries]:
@@ -442,10 +445,11 @@ class Pending(Aggregate):
     def release(
         self, rule: str, target: str, *, aged: bool = False, hold_reason: str | None = None, instead: str = ""
     ) -> int:
-        """Make a target's rows on hold due now, or only those with the reason `hold_reason`; return how many.
+        """Make due now the rows of a target that are on hold, or only those on hold for `hold_reason`; return how many.
 
-        The time that they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their
-        age (`aged`, after a 410). If `instead` is set, they stay on hold, for that reason.
+        Rows that are scheduled to be dead-lettered are included. The time on hold is added to `on_hold_seconds` and
+        `expires_at`, unless it counts towards the age of the rows (`aged`, after a 410). If `instead` is set, the rows
+        do not become due, but are on hold for that reason.
         """
         now = self._now()
         change = {"of_rule": rule, "of_target": target, "now": now}
@@ -466,7 +470,7 @@ class Pending(Aggregate):
             return count
 
     def release_expired(self, now: datetime) -> int:
-        """Make the expired rows of disabled targets that are on hold due, to be dead-lettered; return how many."""
+        """Make due, to be dead-lettered, the rows on hold of disabled targets that have expired; return how many."""
         return self._change(RELEASE_EXPIRED, {"now": now})
 
 

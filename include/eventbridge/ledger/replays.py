@@ -86,10 +86,10 @@ MOVE_REPLAY = (
 
 _NOT_BEFORE = sa.bindparam("now", type_=UtcTime)
 
-#: The time of a replay's next batch, set to now if it is earlier, which records that a process attends to the replay.
+#: The time of a replay's next batch, or now if that is later. It records that a process is attending to the replay.
 _ATTENDED = sa.case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
 
-#: Moves a replay that has not ended from one state to another.
+#: Moves a replay from one state to another (compare and set).
 SET_REPLAY_STATE = (
     sa.update(replay)
     .where(_REPLAY, replay.c.state == sa.bindparam("expected"))
@@ -165,7 +165,7 @@ class Replays(Aggregate):
             return _to_replay(connection.execute(REPLAY_OF_RUN, {"of_run": replay.run}).one())
 
     def get(self, replay_id: str) -> Replay:
-        """Return a replay; raises NotFoundError."""
+        """Return a replay; raises NotFoundError if there is no such replay."""
         row = self._first(REPLAY, {"of_replay": replay_id})
         if row is None:
             raise NotFoundError(f"There is no replay {replay_id} in this ledger.")

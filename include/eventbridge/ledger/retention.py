@@ -37,7 +37,7 @@ sweep = sa.Table(
 _OF_BATCH: sa.BindParameter[str] = sa.bindparam("of_batch", type_=sa.Text())
 _TIME = sa.bindparam("at", type_=UtcTime)
 
-#: Batches that retention has marked and not cleared yet.
+#: Batches that are marked to lose parts, and not cleared of them yet.
 UNCLEARED_BATCHES = sa.select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(sa.bindparam("most"))
 
 #: Marks which records of a committed batch are kept from now on (compare and set).
@@ -63,7 +63,7 @@ OPEN_REQUESTS = (
 
 _taker = batch.alias("taker")
 
-#: A pending delivery or deferred match of a batch that waits for another batch.
+#: A pending delivery or deferred match that a batch recorded and that is not closed.
 WAITS = (
     sa.select(pending.c.batch_id)
     .where(pending.c.batch_id == _OF_BATCH, pending.c.state != "closed")
@@ -109,7 +109,7 @@ NAMED_AS_TAKER = sa.union_all(
 
 _other = batch.alias("other")
 _of_group = (
-    _other.c.kept.in_(list(STEPS)),  # so that the index, whose first column it is, is used
+    _other.c.kept.in_(list(STEPS)),  # true for every batch, but `kept` is the first column of the index to use
     _other.c.runner == sa.bindparam("of_runner"),
     _other.c.bus == sa.bindparam("of_bus"),
     _other.c.kind == sa.bindparam("of_kind"),
@@ -280,7 +280,7 @@ class Retention(Aggregate):
 
         An index finds exactly these rows. Batches with all records come newest first, because a batch is removed before
         the batch whose rows it took; the others come oldest first. If `behind` is set, only batches after that
-        position.
+        position are returned.
         """
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
         if behind is not None:
@@ -289,7 +289,7 @@ class Retention(Aggregate):
         return [to_batch(row) for row in self._rows(statement, values)]
 
     def uncleared(self, limit: int = 100) -> list[Batch]:
-        """Return at most `limit` batches whose files retention has not removed completely."""
+        """Return at most `limit` batches that are marked to lose parts, and not cleared of them yet."""
         return [to_batch(row) for row in self._rows(UNCLEARED_BATCHES, {"most": limit})]
 
     def open_requests(self) -> set[str]:
@@ -316,7 +316,7 @@ class Retention(Aggregate):
                 found.append(Need("manifest", "it took rows of a batch that is kept"))
             if connection.execute(LATER_BATCH, group).first() is None:
                 found.append(Need("manifest", "it is the newest batch of its runner"))
-            # Retention leaves no gap between the batches of a runner, so that an audit can follow its offsets.
+            # The batches that a runner keeps have no gap between them, so that an audit can follow its offsets.
             if batch.kind == "normal" and connection.execute(EARLIER_BATCH, group).first() is not None:
                 found.append(Need("manifest", "an earlier batch of its runner is kept"))
         return found
@@ -340,8 +340,8 @@ class Retention(Aggregate):
         It runs several transactions. Call it after the files are removed. If a batch keeps nothing, its own row is
         deleted last.
         """
-        going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
-        dropped = self._drop_all([each for what in going for each in DROPS[what]], {"of_batch": batch.batch_id})
+        lost = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
+        dropped = self._drop_all([each for what in lost for each in DROPS[what]], {"of_batch": batch.batch_id})
         with self._writing() as connection:
             take_size(connection, batch)
             if batch.kept == "nothing":
@@ -404,15 +404,15 @@ class Retention(Aggregate):
     def _drop_all(self, deletes: Sequence[sa.Delete], names: Mapping[str, str]) -> int:
         """Run each statement until it finds no more rows, in small transactions; return the number of deleted rows."""
         dropped = 0
-        left = list(deletes)
-        while left:
+        remaining = list(deletes)
+        while remaining:
             with self._writing() as connection:
-                rest = ROWS_AT_ONCE
-                while left and rest:
-                    count = connection.execute(left[0], {**names, "most": rest}).rowcount
-                    dropped, rest = dropped + count, rest - count
-                    if rest:
-                        left.pop(0)
+                most = ROWS_AT_ONCE
+                while remaining and most:
+                    count = connection.execute(remaining[0], {**names, "most": most}).rowcount
+                    dropped, most = dropped + count, most - count
+                    if most:
+                        remaining.pop(0)
         return dropped
 
 

@@ -112,7 +112,7 @@ WAITING_DEFERRED_MATCHES = (
 _HAS_SPANS = sa.type_coerce(deferred_match.c.order_spans, sa.Text) != "[]"
 _NOT_TAKEN_BY = sa.or_(deferred_match.c.taken_by.is_(None), deferred_match.c.taken_by != sa.bindparam("of_batch"))
 
-#: The positions of a rule's events that wait to be routed, except those that a batch took.
+#: The positions of a rule's events that are waiting to be routed, except those that a batch took.
 WAITING_SPANS = sa.select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _HAS_SPANS)
 
 #: The waiting deferred matches of a rule that have no positions of their events, except those that a batch took.
@@ -123,7 +123,8 @@ _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
 _due = deferred_match.alias("due")
 _of_rule = (_due.c.rule == deferred_match.c.rule, on_alias(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= NOW)
 
-#: One due deferred match whose rule has none in an uncommitted batch, because one batch at a time routes a rule's.
+#: One due deferred match of a rule of which no uncommitted batch has taken any, because one batch at a time routes the
+#: deferred matches of a rule.
 ONE_DUE = (
     sa.select(deferred_match.c.deferred_match_id)
     .where(
@@ -134,7 +135,7 @@ ONE_DUE = (
     .limit(1)
 )
 
-#: One deferred match that waits, taken or not.
+#: One deferred match that is not closed, taken or not.
 ONE_DEFERRED_MATCH = sa.select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_WAITING).limit(1)
 
 #: One deferred match that an uncommitted batch has taken.
@@ -239,7 +240,7 @@ class DeferredMatches(Aggregate):
         return [each for each in found if runner in (None, each.runner)]
 
     def waiting_spans(self, rule: str, *, but: str) -> tuple[list[Span], list[DeferredMatch]]:
-        """Return the positions of a rule's events that wait to be routed, and the deferred matches without positions.
+        """Return the positions of a rule's events that are waiting to be routed, and its deferred matches without any.
 
         A deferred match has no positions if its rule had no ordered target when it was made. Deferred matches that the
         batch `but` took are left out.
@@ -257,7 +258,7 @@ class DeferredMatches(Aggregate):
         return self._first(ONE_DUE, {"now": now}) is not None
 
     def has_waiting(self) -> bool:
-        """Return whether any deferred match waits, due or not."""
+        """Return whether any deferred match is not closed, due or not."""
         return self._first(ONE_DEFERRED_MATCH) is not None
 
     def has_taken(self) -> bool:
@@ -265,7 +266,10 @@ class DeferredMatches(Aggregate):
         return self._first(ONE_DEFERRED_MATCH_TAKEN) is not None
 
     def take(self, batch: Batch, deferred_match_ids: Sequence[int]) -> bool:
-        """Add a batch and assign deferred matches to it; change nothing and return False if another batch took any."""
+        """Add a batch and assign deferred matches to it.
+
+        Returns False, and changes nothing, if another batch has taken one of them.
+        """
         ids = sorted(set(deferred_match_ids))
         with self._writing() as connection:
             if len(connection.execute(FREE_DEFERRED_MATCHES, {"ids": ids}).all()) != len(ids):

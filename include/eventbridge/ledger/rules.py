@@ -194,7 +194,7 @@ class Rules(Aggregate):
         return [(row.change_id, RuleChange(row.rule, row.version, row.rule_set, row.at)) for row in self._rows(query)]
 
     def hold(self, rule: str, version: str, reason: str) -> None:
-        """Put this version of a rule on hold; it is not routed until an operator releases it or its file changes."""
+        """Put this version of a rule on hold: it is not routed until an operator releases it. Other versions are."""
         self._record_status(rule, "on_hold", version, reason)
 
     def release(self, rule: str) -> None:
@@ -202,7 +202,7 @@ class Rules(Aggregate):
         self._record_status(rule, "enabled", "", "")
 
     def list_on_hold(self) -> dict[str, RuleOnHold]:
-        """Return the rules that are on hold, by name."""
+        """Return the rules of which a version is on hold, by name; the current version may be another one."""
         return {row.rule: RuleOnHold(row.rule, row.version, row.reason, row.since) for row in self._rows(RULES_ON_HOLD)}
 
     def _record_status(self, rule: str, state: str, version: str, reason: str) -> None:

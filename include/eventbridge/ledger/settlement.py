@@ -65,7 +65,7 @@ class Settlement(Aggregate):
     def set_aside(
         self, batch_id: str, state: BatchState, files: Sequence[BatchFile], old: str, settlement: BatchFile | None
     ) -> bool:
-        """Delete the records of `files` of a batch, and replace its first settlement, which has the key `old`.
+        """Delete the records of `files` of a batch, and replace its first settlement, which now has the key `old`.
 
         The supplements, dead letters and pending rows of the old settlement are deleted with it. If `settlement` is
         None, only the records of `files` are deleted. Returns False, and changes nothing, if the batch is not in

@@ -111,7 +111,7 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
     """Return the query for the sums of a scope by slot, target and outcome; slot 0 begins at the first time.
 
     `step` is the length of a slot in microseconds. `on` limits the query to a bus and a rule, which it looks up at each
-    time, so that other rules cost nothing.
+    time, so that it reads no rows of other rules.
     """
     first = microseconds(times[0])
     slot = ((sa.type_coerce(_c.at, sa.BigInteger) - first) // step).label("slot")
@@ -128,7 +128,7 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
 def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> sa.Select[Any]:
     """Return the query for the number of deliveries of rules at the given times, by rule and outcome.
 
-    Each rule is looked up at each time, so that other rules cost nothing.
+    Each rule is looked up at each time, so that no rows of other rules are read.
     """
     found = sa.select(_c.rule, _c.outcome, sa.func.sum(_c.count).label("deliveries")).where(
         _c.scope == sa.literal("target"),
@@ -143,7 +143,7 @@ def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequ
 def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     """Return the query for the stats of a rule's targets that begin at the given times: by minute, hour and day.
 
-    Each time is looked up, so that other rules cost nothing.
+    Each time is looked up, so that no rows of other rules are read.
     """
     by = (_c.grain, _c.at, *_NAMES)
     found = sa.select(*by, *(_c[name] for name in SUMS)).where(
@@ -156,7 +156,7 @@ def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     return found.order_by(*by)
 
 
-#: The number of events by which normal batches, planned since `planned` and committed since `since`, moved offsets.
+#: By how much normal batches, planned since `planned` and committed since `since`, moved the offsets of their runners.
 MOVED_SINCE = (
     sa.select(sa.func.coalesce(sa.func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
     .join(batch, batch.c.batch_id == batch_range.c.batch_id)
@@ -252,7 +252,7 @@ class Stats(Aggregate):
         return {(row.rule, row.outcome): int(row.deliveries) for row in self._rows(query)}
 
     def count_moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
-        """Return by how many events batches moved their offsets since a time, and the stats of buses since then."""
+        """Return by how much batches have moved committed offsets since a time, and the stats of buses since then."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         until = since + _MAX_BATCH_TIME
         with self._reading() as connection:

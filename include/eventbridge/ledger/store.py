@@ -37,7 +37,7 @@ store_size = sa.Table(
     one_of("area", Area),
 )
 
-#: The bytes of each batch that are part of the sums in `store_size`; retention subtracts them.
+#: The bytes of each batch that are part of the sums in `store_size`; they are subtracted when the batch is cleared.
 batch_size = sa.Table(
     "batch_size",
     metadata,
@@ -152,8 +152,8 @@ class Ingestion(Aggregate):
 def take_size(connection: sa.Connection, batch: Batch) -> None:
     """Subtract from the sums the bytes that a batch loses when it is cleared; a repeated call subtracts nothing."""
     of = {"of_batch": batch.batch_id}
-    going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
-    for area in sorted(AREAS[what] for what in going if what in AREAS):
+    lost = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
+    for area in sorted(AREAS[what] for what in lost if what in AREAS):
         connection.execute(update_sum(area), of | {"of_runner": batch.runner, "of_bus": batch.bus})
         connection.execute(update_batch_size(area), of)
     if batch.kept == "nothing":

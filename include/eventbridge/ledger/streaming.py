@@ -105,7 +105,7 @@ HAND_OVER_LEASE = (
         {
             streaming_lease.c.holder: sa.bindparam("standby"),
             streaming_lease.c.until: _UNTIL,
-            streaming_lease.c.batch_id: sa.bindparam("left"),
+            streaming_lease.c.batch_id: sa.bindparam("open_batch"),
             **_NO_STANDBY,
         }
     )
@@ -188,8 +188,8 @@ class Streaming(Aggregate):
 
         Returns False, and changes nothing, if the holder has lost the lease or `standby` is no longer registered.
         """
-        of = {"of_runner": runner, "by": holder, "standby": standby, "to": until, "left": batch_id, "now": self._now()}
-        return self._change(HAND_OVER_LEASE, of) == 1
+        change = {"of_runner": runner, "by": holder, "standby": standby, "to": until, "open_batch": batch_id}
+        return self._change(HAND_OVER_LEASE, change | {"now": self._now()}) == 1
 
     def lease(self, runner: str) -> StreamingLease | None:
         """Return the current streaming lease of a runner, or None."""

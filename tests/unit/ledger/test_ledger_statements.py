@@ -83,7 +83,7 @@ INSERTS = (insert, insert_or_skip)
 ARGUMENTS: dict[str, list[object]] = {
     "area": ["archive"],
     "aged": [True, False],
-    "alone": [True, False],
+    "undeliverable": [True, False],
     "batch_kind": [None, "normal"],
     "before": [None, 7],
     "beginning": ["01a2"],
@@ -254,9 +254,13 @@ QUERIES = [
     pytest.param(due.select_targets("flights"), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="runners-targets"),
     pytest.param(due.select_rows(5, None), f"ix_pending_scheduled_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
     pytest.param(due.select_rows(5, "flights"), f"ix_pending_scheduled_of_target {_OF_TARGET}", id="runners-rows"),
-    pytest.param(due.select_rows(5, None, alone=True), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="past-age"),
     pytest.param(
-        due.select_rows(5, None, alone=True), f"ix_pending_scheduled_kind {_OF_TARGET} AND hold_reason>?", id="reasoned"
+        due.select_rows(5, None, undeliverable=True), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="past-age"
+    ),
+    pytest.param(
+        due.select_rows(5, None, undeliverable=True),
+        f"ix_pending_scheduled_kind {_OF_TARGET} AND hold_reason>?",
+        id="reasoned",
     ),
     pytest.param(due.select_rows_in_order(5), f"ix_pending_scheduled_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
 ]
