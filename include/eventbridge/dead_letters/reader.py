@@ -1,4 +1,4 @@
-"""Reads dead letters from the store."""
+"""Reads dead letters from the store: those that a selection chooses, pages of them, and one by its name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class DeadLetterName:
-    """The file and row of a dead letter, its unique name, and what it shares with other dead letters.
+    """The unique name of a dead letter, its subject, and its file and row.
 
     `subject` is the delivery id or, without one, the position of the event. Several dead letters have the same subject
     if a delivery was dead-lettered several times.
@@ -74,17 +74,17 @@ class DeadLetter:
 def select_dead_letters(
     runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
 ) -> Iterator[DeadLetter]:
-    """Yield the selected dead letters, from the newest batch on; if `whole`, with event, request and attempts.
+    """Yield the selected dead letters, newest batch first; if `whole`, with event, request and attempts.
 
-    An unreadable file is skipped and added to `damaged`; without `damaged` it raises ReconciliationError.
+    An unreadable file is skipped and added to `damaged`; if `damaged` is None, ReconciliationError is raised instead.
     Raises UserError if the selection's SQL is not a condition.
     """
     selection = selection or Selection()
-    asks_all = selection.sql is not None  # SQL is evaluated over all files together
-    files = dead_letter_files(runtime) if asks_all else []
+    has_sql = selection.sql is not None  # SQL is evaluated over all files together
+    files = dead_letter_files(runtime) if has_sql else []
     chosen = ChosenRows(runtime, selection, files, damaged)
     newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
-    for file in files if asks_all else newest:
+    for file in files if has_sql else newest:
         yield from _read_file(runtime, file, list(chosen.rows_of(file)), None if whole else _LIST_COLUMNS, damaged)
 
 
@@ -139,9 +139,9 @@ def _read_file(
 
 
 class ChosenRows:
-    """The rows of dead letter files that a selection chooses; SQL is evaluated once, over all files.
+    """The rows of dead letter files that a selection chooses and the caller may see; SQL is evaluated once, over all.
 
-    An unreadable file is added to `damaged`; without `damaged` it raises ReconciliationError.
+    An unreadable file is added to `damaged`; if `damaged` is None, ReconciliationError is raised instead.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ChosenRows:
         self._selection = selection
         self._visibility = visibility_of(runtime)
         self._keys: set[tuple[Any, ...]] | None = None
-        if selection.sql is not None:  # even without files, so that invalid SQL is reported
+        if selection.sql is not None:  # SQL is evaluated even without files, so that invalid SQL is reported
             self._keys = keys_where(
                 lambda file, columns: read_unless_damaged(runtime.store, file, columns=columns, damaged=damaged),
                 files,
@@ -161,12 +161,15 @@ class ChosenRows:
             )
 
     def records_of(self, file: str) -> list[tuple[int, dict[str, Any]]]:
-        """Return the chosen rows of a file, in ascending order, each with the columns SELECTED_BY."""
+        """Return the chosen rows of a file, in ascending order, each with the columns SELECTED_BY and `batch_id`.
+
+        Returns none if any part of the file is unreadable.
+        """
         found = list(self._choose(file))
         return [] if self._damaged is not None and file in self._damaged else found
 
     def rows_of(self, file: str, after: int = -1) -> Iterator[int]:
-        """Yield the chosen rows of a file after a row, in ascending order; those before a damaged part are included.
+        """Yield the chosen rows of a file after a row, in ascending order, up to the first unreadable part of the file.
 
         The file is read only as far as the caller iterates.
         """
@@ -195,9 +198,9 @@ def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = Non
     """Return the dead letters with a name, newest batch first; a delivery may have several.
 
     `name` is a result of `name_of`, a delivery id or its beginning, or the position of the event,
-    `<bus>/<topic>/<partition>/<offset>` (the bus is optional). An unreadable file is skipped and added to `damaged`;
-    without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if it stands
-    for no delivery or position, or for more than one.
+    `<bus>/<topic>/<partition>/<offset>` (the bus is optional). An unreadable file is skipped and added to `damaged`; if
+    `damaged` is None, ReconciliationError is raised instead. Raises UserError for an invalid name, and NotFoundError if
+    no dead letter has the name, or dead letters of several deliveries or positions have it.
     """
     found = list(_find_named(runtime, normalize_name(name), damaged))
     subjects = {each.subject for each in found}
@@ -260,14 +263,17 @@ def dead_letter_groups(records: Iterable[Mapping[str, Any]]) -> list[DeadLetterG
 
 
 def _error_of(detail: str | None) -> str:
-    """Return the beginning of an error, up to what is specific to one delivery; searching for it finds the group."""
+    """Return the beginning of an error, up to what is specific to one delivery.
+
+    A selection by this text as `error` finds all dead letters of the group.
+    """
     return _OF_ONE.split(detail or "", maxsplit=1)[0][:_LONGEST].strip()
 
 
 def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:
-    """Raise NotFoundError, with the nearest name, for a rule or target that neither rule files nor dead letters name.
+    """Raise NotFoundError for a rule or target that neither a rule file nor a dead letter names, with a similar name.
 
-    A removed rule may have dead letters. They are searched only for a name that the current files lack.
+    A removed rule may have dead letters. They are searched only if the current files lack the name.
     """
     try:
         rules = runtime.rule_set().rules

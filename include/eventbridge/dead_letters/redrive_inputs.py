@@ -32,15 +32,15 @@ _SAME = (
 
 
 @dataclass(frozen=True)
-class DeadLetterFile:
-    """An input file in the store: its record for the ledger, and the chunks of its rows; none if route makes them."""
+class RedriveInput:
+    """The input file of a redrive batch: its record for the ledger, and its chunks, none if the batch is routed."""
 
     file: BatchFile
     chunks: tuple[Chunk, ...] = ()
 
 
-def write_deliveries(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> DeadLetterFile:
-    """Write dead letters' requests as a delivery file; return the file and its chunks.
+def write_deliveries(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> RedriveInput:
+    """Write the requests of dead letters as a delivery file; return the file and its chunks.
 
     The age of the deliveries is measured from the time at which the batch was planned.
     """
@@ -49,18 +49,18 @@ def write_deliveries(runtime: Runtime, batch: Batch, dead_letters: Sequence[Dead
     rows = sorted((_delivery(batch, rules, dead_letter) for dead_letter in dead_letters), key=_order)
     write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
     file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows))
-    return DeadLetterFile(file, tuple(_chunks(runtime, batch, path, rows)))
+    return RedriveInput(file, tuple(_chunks(runtime, batch, path, rows)))
 
 
-def write_events(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> DeadLetterFile:
-    """Write the dead letters' events as a buffer file; return the file.
+def write_events(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> RedriveInput:
+    """Write the events of dead letters as a buffer file; return the file, which has no chunks yet.
 
     The age of the events is measured from the time at which the batch was planned.
     """
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
     rows = [_event(batch, dead_letter) for dead_letter in dead_letters]
     write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
-    return DeadLetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
+    return RedriveInput(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
 
 
 def newest(dead_letters: Sequence[DeadLetter]) -> list[DeadLetter]:
@@ -68,12 +68,12 @@ def newest(dead_letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     return list({dead_letter.record["delivery_id"]: dead_letter for dead_letter in dead_letters}.values())
 
 
-def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
-    """Return whether a file is an input of a redrive batch."""
+def is_redrive_input(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is the input of a redrive batch."""
     return batch.kind == "redrive" and file.key == _KEY
 
 
-def rebuild(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
+def rebuild(runtime: Runtime, batch: Batch, file: BatchFile) -> RedriveInput:
     """Write the input of a redrive batch again under another name, with the same rows from the same dead letters."""
     taken = {each.file: each.rows for each in runtime.ledger.redrives.list_taken_by(batch.batch_id)}
     dead_letters = [
@@ -96,7 +96,7 @@ def _delivery(batch: Batch, rules: RuleSet, dead_letter: DeadLetter) -> dict[str
         "not_before": None,
         "published_at": batch.planned_at,  # a new time, from which `deliver_within` is measured
         "arrived_at": batch.planned_at,
-        # the dead letter itself, which holds the event and the attempts made before
+        # the file and row of the dead letter, which has the event and the earlier attempts
         "event_file": dead_letter.file,
         "event_row": dead_letter.row,
         "payload": record["request"],
@@ -119,7 +119,7 @@ def _event(batch: Batch, dead_letter: DeadLetter) -> dict[str, Any]:
         "arrived_at": batch.planned_at,
         "status": "valid",
         "reason": None,
-        "type": parse_document(record["event"])["type"],  # it is a valid event, because only those become deliveries
+        "type": parse_document(record["event"])["type"],  # only a valid event becomes a delivery, so it has a type
         "body": record["event"],
     }
 

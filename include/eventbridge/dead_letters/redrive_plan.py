@@ -1,7 +1,7 @@
 """Plans batches of the kind `redrive`, which redeliver the selected dead letters.
 
-The DAG `eventbridge_redrive_dead_letters` and `eventbridge redrives start` call it; the other stages then run as
-for any batch. Without retransform, a batch begins at push: its delivery file holds the requests as they were,
+The DAG `eventbridge_redrive_dead_letters` and `eventbridge redrives start` call this module; the other stages then run
+as for any batch. Without retransform, a batch begins at push: its delivery file holds the stored requests,
 under the same delivery ids. With retransform, a batch begins at route: its buffer file holds the events, which the
 current rule routes again, with the redrive's id as the replay id.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eventbridge.dead_letters.reader import ChosenRows, DeadLetter
-from eventbridge.dead_letters.redrive_inputs import DeadLetterFile, newest, write_deliveries, write_events
+from eventbridge.dead_letters.redrive_inputs import RedriveInput, newest, write_deliveries, write_events
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
@@ -36,8 +36,8 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules
 
-#: The lowest and the highest rate, in dead letters per second. At 0.1, two batches of one dead letter each are planned
-#: one window apart.
+#: The lowest and the highest rate, in dead letters per second. At 0.1, a batch has one dead letter, and the next batch
+#: is planned one window of _RATE_WINDOW_SECONDS later.
 LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
@@ -67,7 +67,11 @@ class RedrivePlan:
 
 @dataclass
 class Survey:
-    """The dead letters that a redrive would take by `<rule>/<target>`, the others by reason, and unreadable files."""
+    """How many dead letters a redrive would take, how many others it would not take, and the unreadable files.
+
+    `taken` counts by `<rule>/<target>`. `left` counts by that and by the reason. A dead letter without a rule counts
+    under its bus.
+    """
 
     taken: Counter[str] = field(default_factory=Counter)
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -79,14 +83,14 @@ def begin_redrive(
 ) -> Redrive:
     """Record a redrive and return it; if `run` already has one, return that one and ignore the arguments.
 
-    The redrive takes dead letters of batches planned before now, and therefore never its own dead letters. Raises
-    UserError for an invalid rate (see `refuse_rate`), for SQL that is not a condition, and if a caller who is limited
-    to owners names no rule that they may see.
+    The redrive takes dead letters of batches planned before now, and therefore never the dead letters of its own
+    batches. Raises UserError for an invalid rate (see `refuse_rate`), for SQL that is not a condition, and if a caller
+    who is limited to owners names no rule that they may see.
     """
     refuse_rate(rate)
     check_seen(runtime, (selection.rule,))
     now = runtime.ledger.now()
-    # SQL that is not a condition is reported before anything is recorded
+    # Evaluates the SQL, so that an error in it is raised before anything is recorded.
     ChosenRows(runtime, selection, dead_letter_files(runtime), {})
     request = Redrive(
         redrive_id=str(uuid.uuid4()),
@@ -114,14 +118,14 @@ def refuse_rate(rate: float | None) -> None:
 
 
 def survey(runtime: Runtime, selection: Selection, *, retransform: bool, again: bool) -> Survey:
-    """Return what dead letters a redrive would take now, and why it would not take others; changes nothing."""
+    """Return which dead letters a redrive would take now, and why it would not take others; changes nothing."""
     check_seen(runtime, (selection.rule,))
     now = runtime.ledger.now()
     return survey_of(runtime, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
 
 
 def survey_of(runtime: Runtime, request: Redrive) -> Survey:
-    """Return what dead letters a recorded redrive would still take, and why it would not take others."""
+    """Return which dead letters a recorded redrive would still take, and why it would not take others."""
     search = _RedriveSearch(runtime, request, {})
     found = Survey(damaged=search.damaged)
     for dead_letter, why_not in search.candidates():
@@ -134,18 +138,18 @@ def survey_of(runtime: Runtime, request: Redrive) -> Survey:
 
 @instrumented("plan_redrive", of="")
 def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
-    """Plan the next batch of a redrive, or return its unfinished one; if no dead letters are left, end it.
+    """Plan the next batch of a redrive, or return its unfinished one; if no dead letters are left, end the redrive.
 
-    A batch has dead letters of one runner or, with retransform, of one target. Of two dead letters with the same
-    delivery id, only the newer one is delivered. If two processes plan at the same time, one gets no batch, but a time
-    to try again, as do all processes while the store is full.
+    A batch has dead letters of one runner or, with retransform, of one target. If it takes two dead letters with the
+    same delivery id, only the newer one is delivered. If two processes plan at the same time, one gets no batch, but a
+    time to try again, as do all processes while ingestion is stopped.
     """
     refuse_lost_ledger(runtime)
     redrive = runtime.ledger.redrives.get(redrive_id)
     now = runtime.ledger.now()
     unfinished = _unfinished(runtime, redrive)
     if unfinished is not None:
-        # until its deadline a routed batch belongs to its pushes, afterwards to settle_stale
+        # After the deadline of a routed batch no push sends its deliveries. `settle_stale` settles the batch.
         open_until = unfinished.deadline_at
         if unfinished.state == "routed" and open_until is not None and open_until <= now:
             return RedrivePlan(wait_until=now + timedelta(seconds=1))
@@ -186,7 +190,7 @@ def _plan(
         replay_id=redrive.redrive_id if redrive.retransform else "",
     )
     write = write_events if redrive.retransform else write_deliveries
-    made: DeadLetterFile = write(runtime, batch, newest(dead_letters))
+    made: RedriveInput = write(runtime, batch, newest(dead_letters))
     next_at = now if redrive.rate is None else now + timedelta(seconds=len(dead_letters) / redrive.rate)
     taken = search.number_rows(batch.batch_id, dead_letters)
     if not runtime.ledger.redrives.take(batch, made.file, made.chunks, taken, next_at):
@@ -239,11 +243,14 @@ class _RedriveSearch:
                     yield DeadLetter(file, row, record), REDRIVEN_BEFORE if before else self._obstacle(record)
 
     def first_dead_letters(self) -> list[DeadLetter]:
-        """Return the dead letters of the next batch with all columns: the first one's group, up to a batch's limit."""
+        """Return the dead letters of the next batch, with all columns: those of one group, up to the limits of a batch.
+
+        The group is that of the first dead letter to take.
+        """
         while True:
             before = len(self.damaged)
             kept = self._first_readable()
-            if kept or len(self.damaged) == before:  # otherwise the next ones may be readable
+            if kept or len(self.damaged) == before:  # otherwise a file was found damaged: search again without it
                 return kept
 
     def _first_readable(self) -> list[DeadLetter]:

@@ -44,7 +44,7 @@ def find_redrive(runtime: Runtime, name: str) -> Redrive:
 
 
 def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object]:
-    """Return a redrive as JSON, with the number of its dead letters by outcome."""
+    """Return a redrive as JSON, with the number of dead letters that it has taken, in total and by outcome."""
     return {
         "redrive_id": request.redrive_id,
         "state": request.state,
@@ -60,7 +60,7 @@ def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object
 
 
 def survey_document(survey: Survey) -> dict[str, list[dict[str, object]]]:
-    """Return a survey as JSON: what dead letters a redrive would take, and why it would not take others."""
+    """Return a survey as JSON: which dead letters a redrive would take, and why it would not take others."""
     return {
         "taken": [{"of": of, "count": count} for of, count in sorted(survey.taken.items())],
         "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(survey.left.items())],
@@ -69,11 +69,11 @@ def survey_document(survey: Survey) -> dict[str, list[dict[str, object]]]:
 
 @dataclass(frozen=True)
 class Mark:
-    """The last redrive of a dead letter: its id, batch, time and outcome.
+    """The last redrive of a dead letter: its id, the batch that took the dead letter, when it was planned, the outcome.
 
     `outcome` is `delivered`, `dead_lettered` (a newer dead letter exists), `pending` (it will be retried), `unmatched`
-    (with --retransform: the current rule does not match the event), `pruned` (retention removed its record) or
-    `in_progress`, which includes the time until all deferred matches of its batch are routed.
+    (with --retransform: the rule of that time does not match the event), `pruned` (the records of the batch are past
+    their retention) or `in_progress`, which includes the time until all deferred matches of its batch are routed.
     """
 
     redrive_id: str
@@ -83,7 +83,7 @@ class Mark:
 
 
 class Marks:
-    """Finds the mark of each dead letter; caches statuses, so that those of a batch are read only once.
+    """Finds the mark of each dead letter; caches outcomes, so that those of a batch are read only once.
 
     An unreadable dead letter file is skipped and added to `damaged`.
     """
@@ -130,15 +130,15 @@ class Marks:
         if batch.kept != "all":
             return PRUNED
         found = self._outcomes_of(batch.batch_id).get(wanted)
-        return found or (IN_PROGRESS if self._is_referred(batch.batch_id) else UNMATCHED)
+        return found or (IN_PROGRESS if self._has_open_matches(batch.batch_id) else UNMATCHED)
 
-    def _is_referred(self, batch_id: str) -> bool:
-        """Return whether some deferred matches of a batch, or of batches that routed it later, are not routed yet."""
+    def _has_open_matches(self, batch_id: str) -> bool:
+        """Return whether a deferred match of a batch, or of a batch that routed some of them, is not routed yet."""
         made = self._runtime.ledger.deferred_matches.list_for_batch(batch_id)
-        return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
+        return any(each.closed_by is None or self._has_open_matches(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
-        """Return the last known status of every delivery of a batch, from it and from batches that took it up later."""
+        """Return the last known outcome of every delivery of a batch, from it and the batches that took it up later."""
         found = self._outcomes.get(batch_id)
         if found is None:
             found = {}

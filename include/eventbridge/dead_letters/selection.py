@@ -27,7 +27,7 @@ REASONS = (
     "deadline_missed",
 )
 
-#: The reasons with a `detail` that may quote the event, and therefore counts as a payload.
+#: The reasons whose `detail` may quote the event, and therefore counts as a payload.
 QUOTING_REASONS: Final = frozenset({"transform_failed", "route_failed", "malformed"})
 
 #: Columns of a dead letter that a selection reads; a selection by error text also reads `attempts`.
@@ -44,10 +44,11 @@ MARKED_BY: Final = ("batch_id", "topic", "broker", "partition_id", "offset")
 class Selection:
     """The conditions on dead letters: one is selected if it meets every field that is set; if none is set, all are.
 
-    `error` is a string that the detail or an attempt's error contains, in any case. `since` (included) and `until`
-    (excluded) refer to the last attempt or, without one, to the arrival of the event. `names` are names
-    as `name_of` returns them, delivery ids or their beginnings, and positions `[bus/]topic/partition/offset`. `sql` is
-    a condition in DuckDB's SQL. If `payloads` is False, `error` is not searched for in text that may quote an event.
+    `error` is a string that the detail, or the error of an attempt, contains; case is ignored. `since` (included) and
+    `until` (excluded) refer to the last attempt or, without one, to the arrival of the event. A record fits `names` if
+    one of them is its name as `name_of` returns it, its delivery id or the beginning of that, or its position
+    `[bus/]topic/partition/offset`. `sql` is a condition in DuckDB's SQL. If `payloads` is False, text that may quote an
+    event is not searched for `error`.
     """
 
     rule: str | None = None
@@ -108,7 +109,7 @@ class Selection:
 class WrittenSelection:
     """A selection as a person wrote it; an empty string counts as not written.
 
-    Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`.
+    Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`.
     """
 
     rule: str | None = None
@@ -153,7 +154,7 @@ def normalize_name(name: str) -> str:
 
 
 def is_named(record: Mapping[str, Any], wanted: str) -> bool:
-    """Return whether a record has a name that `normalize_name` returned; the part from `@` on may be left out."""
+    """Return whether a record has a name; `wanted` comes from `normalize_name`, and may lack the part from `@` on."""
     about, mark = _parts(wanted)
     if mark is not None and mark != mark_of(record):
         return False

@@ -322,7 +322,7 @@ def _write_record(runtime: Runtime, batch: Batch, repair: Repair) -> str:
 def _begins_batch(batch: Batch, file: BatchFile) -> bool:
     """Return whether a file is an input of its batch, so that nothing in the batch precedes it."""
     landed = isinstance(file.detail, LandedRange)
-    return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
+    return landed or of_dead_letters.is_redrive_input(batch, file) or of_events.is_replay_input(batch, file)
 
 
 def _rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:

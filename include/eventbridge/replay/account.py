@@ -25,8 +25,8 @@ _OPEN = ("retry_scheduled", "unknown")
 class ReplayAccount:
     """The batches of a replay, the archive rows that it read, the events that it took, and its deliveries by outcome.
 
-    `in_progress` counts events of uncommitted batches and of deferred matches; `pending` deliveries will be retried.
-    `pruned` counts events of batches whose deliveries are past their retention.
+    `in_progress` counts the events, not the deliveries, of uncommitted batches and open deferred matches. `pending`
+    deliveries will be retried. `pruned` counts the events of batches whose deliveries are past their retention.
     """
 
     batches: int = 0
@@ -98,7 +98,7 @@ def _outcomes_of_pending(runtime: Runtime, batch_id: str, open_ids: set[bytes]) 
 
 
 def coverage_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield a sentence for each gap in the rows that a replay read; it must read each row up to its position once."""
+    """Yield a sentence for each archive file that a replay has passed, but not read completely and without overlaps."""
     for replay in runtime.ledger.replays.all():
         searched = runtime.ledger.replays.searched(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)
@@ -113,7 +113,7 @@ def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed
     here = replay.position if replay.position.part == part else None
     found = [file for (file, _), _ in files_from(runtime, replay, ReplayPosition(part=part))]
     if here is not None and replay.ended_at is not None and all(file.path != here.file for file in found):
-        return  # it ended in this file, which is past its retention, so the files before it are unknown
+        return  # the ledger no longer has the file in which the replay ended, so the files before it are unknown
     for file in found:
         end = here.row if here is not None and here.file == file.path else file.rows
         reached = 0
@@ -132,7 +132,10 @@ def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """A replay: archive rows that it read, events that it took, and the time it has reached (None before any file)."""
+    """How many archive rows a replay has read, how many events it has taken, and the time that it has reached.
+
+    `reached` is when the batch of its current archive file was planned, None at the start of a part.
+    """
 
     replay: Replay
     read: int
@@ -162,7 +165,7 @@ def replay_document(runtime: Runtime, name: str) -> dict[str, Any]:
 
 
 def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
-    """Return a replay and the outcomes of its deliveries, for people and programs."""
+    """Return a replay, with its account, as a JSON object."""
     return {
         "replay_id": request.replay_id,
         "state": request.state,
@@ -183,7 +186,7 @@ def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
 
 
 def replay_line(runtime: Runtime, replay: Replay) -> dict[str, Any]:
-    """Return a replay and its progress, without outcomes, which would require reading its deliveries."""
+    """Return a replay and its progress as a JSON object, without outcomes, for which its deliveries must be read."""
     account = ReplayAccount()
     fields = replay_fields(replay, account)
     found = replay_progress(runtime, replay)

@@ -23,7 +23,7 @@ FileToRead = tuple[ArchiveFile, tuple[Span, ...] | None]
 def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[FileToRead, int]]:
     """Yield the archive files of a replay's part, beginning at a position, each with the first row to read.
 
-    Only batches planned within the replay's time range, at or after the position, are queried.
+    Raises ReconciliationError if the ledger no longer has the file of the position.
     """
     part = replay.parts[position.part]
     found = (
@@ -63,7 +63,7 @@ def _files_of_only_runner(
             yield file, None
         if len(files) < _AT_A_TIME + len(seen):
             return
-        # the next page begins with the time of the last file; other files of that time may already have been listed
+        # The next page begins at the time of the last file, so it repeats the files of that time listed so far.
         since = files[-1].planned_at
         seen = {file.path for file in files if file.planned_at == since}
 

@@ -73,7 +73,7 @@ class Chooser:
             return mask
         found = self._matcher.match_texts(padded_texts(events["body"]))
         mask[np.diff(found.offsets) > 0] = True
-        for number in found.malformed:  # the strict parser accepted them, so they must not be lost here
+        for number in found.malformed:  # valid events that the kernel cannot read; the reference matcher decides
             event = parse_event(events["body"][int(number)].as_py(), max_bytes=self._runtime.settings.event_max_size)
             mask[number] = matches_leaves(self._pattern, flatten(event.document))
         return mask
@@ -116,9 +116,9 @@ def _in_spans_mask(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int],
 
 @dataclass(frozen=True)
 class PastOutcome:
-    """The outcome of a delivery: `delivered`, `dead_lettered` or `pending`, its reason and number of attempts.
+    """The outcome of a delivery (`delivered`, `dead_lettered` or `pending`), with its reason and number of attempts.
 
-    `code` is the HTTP status of its last attempt, None if there was none or it was not read.
+    `code` is the HTTP status of the last attempt that was sent, None if there was none or segments were not read.
     """
 
     outcome: str
@@ -165,12 +165,12 @@ class Past:
 
     def _generations(self, batch_id: str) -> list[str]:
         """Return a batch and all batches that took up its deliveries, directly or indirectly, oldest first."""
-        seen: set[str] = set()
-        waiting = {batch_id}
-        while waiting:
-            seen |= waiting
-            waiting = {later for each in waiting for later in self._later_batches(each)} - seen
-        return sorted(seen)
+        known: set[str] = set()
+        newest = {batch_id}
+        while newest:
+            known |= newest
+            newest = {later for each in newest for later in self._later_batches(each)} - known
+        return sorted(known)  # batch ids sort by planning time
 
     def _settled_rows(self, batch_id: str) -> Iterator[dict[str, Any]]:
         if self._runtime.ledger.batches.get(batch_id).kept != "all":

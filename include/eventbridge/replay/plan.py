@@ -71,9 +71,9 @@ class ReplayPlan:
 def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
     """Record a replay and return it; if `run` already has one, return that one and ignore the request.
 
-    A replay with the current rules freezes them now, for all of its batches. A replay takes only events of batches that
-    are committed by now, because those of batches in progress are delivered anyway. Raises the same errors as
-    `build_replay`.
+    If the current rules apply, they are frozen now, for all batches of the replay. A replay takes only events of
+    batches that are already committed, because the events of a batch in progress are still being delivered. Raises the
+    same errors as `build_replay`.
     """
     begun = runtime.ledger.replays.find_for_run(run)
     if begun is not None:
@@ -84,8 +84,8 @@ def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
 def build_replay(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
     """Return the replay of a request, without recording it.
 
-    Raises UserError if the replay has no rule, if part of its archive is past its retention, and if a caller who is
-    limited to owners does not name the rules.
+    The rules that it needs are frozen in the store. Raises UserError if no current rule is selected, if part of the
+    archive is past its retention, and if a caller who is limited to owners does not name rules that they may see.
     """
     check_seen(runtime, request.rules)
     _refuse_pruned_request(runtime, request)
@@ -117,14 +117,14 @@ def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots]
     """Plan the next batch of a replay, or return its unfinished one; at the end of the archive, end the replay.
 
     A batch belongs to one part of the replay. If two processes plan at the same time, one gets no batch, but a time to
-    try again. With the pool `eventbridge.replay` at 0 slots, or while the store is full, nothing is planned.
+    try again. Nothing is planned while the pool `eventbridge.replay` has no slots, or while ingestion is stopped.
     """
     refuse_lost_ledger(runtime)
     replay = runtime.ledger.replays.get(replay_id)
     now = runtime.ledger.now()
     unfinished = runtime.ledger.replays.open_batches(replay_id)
     if unfinished:
-        # routed deliveries belong to the current pushes until the deadline, and then to settle_stale
+        # After the deadline of a routed batch no push sends its deliveries. `settle_stale` settles the batch.
         open_until = unfinished[0].deadline_at
         if unfinished[0].state == "routed" and open_until is not None and open_until <= now:
             return ReplayPlan(wait_until=now + timedelta(seconds=1))
@@ -150,14 +150,14 @@ def _deferred(runtime: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
 
 
 class _ReplayStep:
-    """One step of a replay through the archive: the rows that it reads, and the batch of the events it takes."""
+    """One step of a replay through the archive: reads rows, and plans a batch of the events that it takes from them."""
 
     def __init__(self, runtime: Runtime, replay: Replay, now: datetime) -> None:
         self._runtime = runtime
         self._replay = replay
         self._now = now
         self._part = replay.parts[replay.position.part]
-        self._rule_set = self._part.rule_set  # if empty, it becomes the rule set of the first file that is read
+        self._rule_set = self._part.rule_set  # if the part has none, the first file that is read sets it
         self._batch_id = new_batch_id(now)
         self._tables: list[pa.Table] = []
         self._taken: list[Replayed] = []
@@ -165,7 +165,10 @@ class _ReplayStep:
         self._position = replay.position
 
     def take(self) -> ReplayPlan:
-        """Read the archive until a batch is full, plan it, and return it."""
+        """Read the archive until the batch is full, the part ends or enough rows are read; plan a batch of the events.
+
+        If no event was taken, the plan has no batch, and the next step may follow immediately.
+        """
         ended = self._read_archive()
         if ended:
             self._position = ReplayPosition(part=self._replay.position.part + 1)
@@ -181,7 +184,10 @@ class _ReplayStep:
         return ReplayPlan(batch.batch_id)
 
     def _read_archive(self) -> bool:
-        """Take events until the batch is full or the part ends; return whether the part ended."""
+        """Take events until the batch is full, the part ends or enough rows are read; return whether the part ended.
+
+        In a part without a rule set, files with another rule set than the first one also end the batch.
+        """
         chooser = Chooser(self._runtime, self._replay, self._part)
         for found, first in files_from(self._runtime, self._replay, self._replay.position):
             file = found[0]
@@ -192,10 +198,10 @@ class _ReplayStep:
             events, rows = chooser.events(found, first)
             if not self._rules().rules:  # the rule set of that time had none of the rules
                 events, rows = events.slice(0, 0), rows[:0]
-            room = self._fitting_rows(events)
-            if room < len(rows):
-                events, rows = events.slice(0, room), rows[:room]
-                end = int(rows[-1]) + 1 if room else first
+            most = self._fitting_rows(events)
+            if most < len(rows):
+                events, rows = events.slice(0, most), rows[:most]
+                end = int(rows[-1]) + 1 if most else first
             else:
                 end = file.rows
             if end > first:
@@ -230,10 +236,10 @@ class _ReplayStep:
         )
 
     def _fitting_rows(self, events: pa.Table) -> int:
-        """Return how many of these events fit into the batch; the first one always does."""
-        left = self._max_bytes - self._size
+        """Return how many of these events still fit into the batch; one event always fits into an empty batch."""
+        free_bytes = self._max_bytes - self._size
         sizes = np.cumsum(pc.binary_length(events["body"]).to_numpy().astype(np.int64))
-        by_size = int(np.searchsorted(sizes, left, side="right"))
+        by_size = int(np.searchsorted(sizes, free_bytes, side="right"))
         return int(max(min(by_size, self._max_events - self._count, events.num_rows), 0 if self._count else 1))
 
     @property
@@ -269,7 +275,7 @@ class _ReplayStep:
 
 
 def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
-    """Return the rules of a part; `rule_set`, which routed the current file, is used if the part has none."""
+    """Return the rules that route a part: its own or, if it has none, those of the archived batch, `rule_set`."""
     if part.rule_set:
         return frozen_rules(runtime.store, part.rule_set)
     chosen = replay.selection
@@ -328,10 +334,10 @@ def asker_of(name: str) -> str:
 def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
     """Begin or continue the replay of a run that was cleared `times` times, and return it.
 
-    The run's last replay continues under its id if it is paused (the run ran out of time, or an operator paused it) and
-    the request is the same. A replay that is still running, because its run was cleared while it waited, is cancelled,
-    and so is a replay with another request. In that case, or if the last replay has ended, a new one begins. A
-    retry returns the same replay. Raises the same errors as `begin_replay`.
+    If the run's last replay is paused (the run ran out of time, or an operator paused the replay) and the request is
+    the same, that replay continues under its id. If it is still running, because the run was cleared while the replay
+    was waiting, or if the request is another one, it is cancelled and a new one begins. A new one also begins if the
+    last replay has ended. A retry of the task returns the same replay. Raises the same errors as `begin_replay`.
     """
     name = asking(run, times)
     begun = runtime.ledger.replays.find_for_run(name)
@@ -368,15 +374,15 @@ def _is_the_same(replay: Replay, request: ReplayRequest) -> bool:
 
 
 def _refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
-    """Raise UserError if retention removed the archive of requested batches or, if they are needed, the outcomes."""
+    """Raise UserError if the archive of requested batches, or their outcomes if they are needed, no longer exist."""
     refuse_pruned(runtime, request.bus, request.since, request.until, outcomes=request.by_target)
 
 
 def record_replay(runtime: Runtime, request: ReplayRequest, replay: Replay) -> Replay:
     """Record a replay, or return the one that its run has already begun.
 
-    Once it is recorded, retention keeps its archive. Raises UserError, and cancels the replay, if part of the archive
-    was removed before that.
+    Once the replay is recorded, `maintain` keeps its part of the archive. Raises UserError, and cancels the replay, if
+    some of that was removed before.
     """
     recorded = runtime.ledger.replays.begin(replay)
     try:
@@ -400,7 +406,7 @@ def write_events(runtime: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> 
     return BatchFile(batch.batch_id, "buffer", _KEY, path, events.num_rows)
 
 
-def is_of_events(batch: Batch, file: BatchFile) -> bool:
+def is_replay_input(batch: Batch, file: BatchFile) -> bool:
     """Return whether a file is the input of a replay batch."""
     return batch.kind == "replay" and file.kind == "buffer" and file.key == _KEY
 

@@ -1,4 +1,4 @@
-"""Reads and checks the request of a replay before anything is recorded: times, rules, targets, conditions."""
+"""Reads and checks the request for a replay before anything is recorded: times, rules, targets, conditions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.runtime.time_range import time_range
 from eventbridge.similar_names import suggest
 from eventbridge.store.queries import COLUMNS, rows_where
 
-#: The rules for routing: the current ones, or those with which the batches were originally planned.
+#: Which rules route the events of a replay: the current ones, or those that the archived batches were planned with.
 AsOf = Literal["current", "original"]
 
 _LOWEST_RATE = 0.1
@@ -27,7 +27,7 @@ _HIGHEST_RATE = 1_000_000.0
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """The checked request of a replay: which events of a bus, for which rules and targets, and how.
+    """The checked request for a replay: which events of a bus, for which rules and targets, and how.
 
     The replay takes events of batches planned from `since` (included) to `until` (excluded). Empty `rules` or `targets`
     mean all. `rate` is in deliveries per second.
@@ -59,10 +59,10 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class WrittenReplayRequest:
-    """A replay as a person wrote it; an empty string counts as not written.
+    """A request for a replay as a person wrote it; an empty string counts as not written.
 
-    Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`; if `until` is None, it is now.
-    `pattern` is JSON text, or its value.
+    Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. If `until` is None, the replay takes
+    events up to now. `pattern` is JSON text, or the value of such a text.
     """
 
     bus: str
@@ -78,7 +78,10 @@ class WrittenReplayRequest:
     rate: float | None = None
 
     def read(self, now: datetime, rules: RuleSet) -> ReplayRequest:
-        """Return the request; `rules` are the current ones. Raises UserError, with a remedy, for invalid values."""
+        """Return the checked request; `rules` are the current ones.
+
+        Raises UserError, with a remedy, for an invalid value and for an unknown bus, rule or target.
+        """
         if self.bus not in rules.buses:
             raise UserError(f"no rule file defines a bus {self.bus!r}. {suggest('Buses', self.bus, rules.buses)}")
         first, last = time_range(now, self.since, self.until)
@@ -110,7 +113,7 @@ class WrittenReplayRequest:
 
 
 def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_targets: Sequence[str] = ()) -> RuleSet:
-    """Return the named enabled rules of a bus, with their named targets; no names mean all of them."""
+    """Return the enabled rules of a bus with only the named rules and targets; without names, all of them."""
     found = {}
     for name, rule in rules.enabled().items():
         if rule.bus != bus or (only_rules and name not in only_rules):
@@ -123,15 +126,15 @@ def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_ta
 
 
 def refuse_unknown_original(request: ReplayRequest, frozen: Sequence[RuleSet]) -> None:
-    """Raise UserError, with the nearest name, for a rule or target that no rule set of that time has."""
+    """Raise UserError, with the most similar name, for a rule or target that no rule set of that time has."""
     rules = {name: each for of in frozen for name, each in of.rules.items() if each.bus == request.bus}
     for name in request.rules if frozen else ():
         if name not in rules:
-            raise UserError(f"bus {request.bus!r} had no rule {name!r} then. {suggest('Rules', name, rules)}")
+            raise UserError(f"bus {request.bus!r} had no rule {name!r} at that time. {suggest('Rules', name, rules)}")
     targets = {key for name, each in rules.items() if name in (request.rules or rules) for key in each.targets}
     for name in request.targets if frozen else ():
         if name not in targets:
-            raise UserError(f"no replayed rule had a target {name!r} then. {suggest('Targets', name, targets)}")
+            raise UserError(f"no replayed rule had a target {name!r} at that time. {suggest('Targets', name, targets)}")
 
 
 def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:

@@ -1,4 +1,4 @@
-"""Counts the events that a replay would take, with samples; records and sends nothing."""
+"""Counts the events that a replay would take, with samples; records no replay, and sends nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREVIEW_FILES = 50
 
 @dataclass
 class ReplaySurvey:
-    """The data that a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
+    """What a replay would read and take: files, events, and by `<rule>/<target>` deliveries and ids of sample events.
 
     For a rule with `where`, all events that its pattern matches are counted, because Spark is not used. `more` is
     True if there are files that were not read.
@@ -42,7 +42,7 @@ class ReplaySurvey:
 def survey(runtime: Runtime, request: ReplayRequest, max_files: int | None = None) -> ReplaySurvey:
     """Return counts and samples of the events that a replay would take if it began now.
 
-    Only rule sets are written to the store. At most `max_files` archive files are read.
+    At most `max_files` archive files are read. Rule sets are written to the store, and nothing else.
     """
     replay = build_replay(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()

@@ -247,7 +247,7 @@ def test_events_are_routed_by_the_original_rules_on_request(sending: Sending) ->
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ({"rules": ["ordres"]}, r"had no rule 'ordres' then. Did you mean orders\?"),
+        ({"rules": ["ordres"]}, r"had no rule 'ordres' at that time. Did you mean orders\?"),
         ({"targets": ["bills"]}, "had a target 'bills' then"),
     ],
 )
