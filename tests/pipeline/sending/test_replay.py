@@ -248,7 +248,7 @@ def test_events_are_routed_by_the_original_rules_on_request(sending: Sending) ->
     ("named", "said"),
     [
         ({"rules": ["ordres"]}, r"had no rule 'ordres' at that time. Did you mean orders\?"),
-        ({"targets": ["bills"]}, "had a target 'bills' then"),
+        ({"targets": ["bills"]}, "had a target 'bills' at that time"),
     ],
 )
 def test_a_name_that_did_not_exist_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
