@@ -31,12 +31,12 @@ def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFi
 
 def _subtract(span: Span, taken: Sequence[Span]) -> list[Span]:
     """Return the parts of a span that no taken span covers."""
-    left = [span]
+    remaining = [span]
     for start, end in taken:
-        left = [
+        remaining = [
             part
-            for first, last in left
+            for first, last in remaining
             for part in ((first, min(last, start)), (max(first, end), last))
             if part[0] < part[1]
         ]
-    return left
+    return remaining

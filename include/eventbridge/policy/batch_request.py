@@ -1,7 +1,7 @@
 """Batch requests: decides which deliveries of a target are sent together, and interprets the response for each. Pure.
 
-If a response is malformed, its deliveries are sent again rather than guessing what it meant. A target can recognise a
-repeated delivery by its id, but a delivery that is wrongly counted as delivered is lost.
+If a response is malformed, EventBridge does not guess what it means, but sends all deliveries of the request again. A
+target can recognise a repeated delivery by its id, but a delivery that is wrongly counted as delivered is lost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Limits:
 
 
 class Candidate(NamedTuple):
-    """A delivery to send next: alone if `kind` is None, else in a batch request of at most `most` deliveries."""
+    """A delivery to send next, in a batch request of at most `most` deliveries; if `kind` is None, always alone."""
 
     kind: Kind | None
     size_bytes: int
@@ -89,8 +89,8 @@ def together(candidates: Iterable[Candidate], limits: Limits) -> int:
 def limits_after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int) -> Limits:
     """Return the limits after a batch request of `count` deliveries and a body of `size_bytes` was refused with `code`.
 
-    After 413, the next requests have at most half the bytes; after 431 (too many ids for a header), half the
-    deliveries.
+    After 413, the next requests have at most half the bytes; after 431 (too many ids for a header), at most half the
+    deliveries. After any other code, or for a single delivery, the limits stay as they are.
     """
     if count > 1 and code == 413:
         return Limits(limits.count, min(limits.size_bytes, size_bytes // 2))
@@ -144,7 +144,7 @@ class Reading(NamedTuple):
 
 
 class _Unclear(Exception):
-    """The body has no known form; the message says why."""
+    """The body of a response cannot be interpreted; the message says why."""
 
 
 def read_response(response: Response, content: ResponseContent, ids: Sequence[str]) -> Reading:
@@ -174,9 +174,9 @@ def read_response(response: Response, content: ResponseContent, ids: Sequence[st
 
 
 def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any] | None:
-    """Return the body if it has results or an index, None if only the status counts.
+    """Return the JSON object in the body if it has results or an acknowledge index; None if only the status counts.
 
-    Raises _Unclear if it cannot be read.
+    Raises _Unclear if the body should have one of them, but cannot be interpreted.
     """
     declared = _JSON_TYPE.fullmatch(content.content_type) is not None
     named = RESULTS.encode() in content.body or INDEX.encode() in content.body  # for any declared content type

@@ -57,11 +57,11 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[st
     """Return which offsets to take from each partition: at most `max_events` in total, shared equally among the topics,
     and within a topic among its partitions.
 
-    A quiet topic therefore does not wait for the backlog of another. With `weights`, a topic of weight 3 gives three
-    times as much as one of weight 1, the default. An unused part of a share goes to the others, so that `max_events`
-    are taken if that many exist. Each partition with events gives at least one if `max_events` suffices. Offsets that
-    the log no longer holds do not count towards `max_events`, but they are included so that they are recorded as a gap.
-    Partitions without events are omitted.
+    A quiet topic therefore does not wait for the backlog of another. With `weights`, three times as many events are
+    taken from a topic of weight 3 as from one of weight 1, the default. The unused part of a share goes to the others,
+    so that `max_events` are taken if that many exist. At least one event is taken from each partition that has any, if
+    `max_events` suffices. Offsets that the log no longer holds do not count towards `max_events`, but they are included
+    so that they are recorded as a gap. Partitions without events are omitted.
     """
     # The remainder goes to the first partitions, so the order rotates from batch to batch. Otherwise, the last
     # partitions would get nothing in small batches.
@@ -77,14 +77,14 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[st
 
 
 def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: Mapping[str, int]) -> list[int]:
-    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # even a partition with one event gets a share
-    left = limit - sum(shares)
+    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # first one event from each partition with any
+    remaining = limit - sum(shares)
     partitions: dict[str, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
         partitions[topic].append(index)
     beyond = [amount - share for amount, share in zip(amounts, shares, strict=True)]
     wants = [sum(beyond[index] for index in each) for each in partitions.values()]
-    of_topics = fair_shares(left, wants, [weights.get(topic, 1) for topic in partitions])
+    of_topics = fair_shares(remaining, wants, [weights.get(topic, 1) for topic in partitions])
     for each, of_topic in zip(partitions.values(), of_topics, strict=True):
         for index, share in zip(each, fair_shares(of_topic, [beyond[index] for index in each]), strict=True):
             shares[index] += share
@@ -105,10 +105,10 @@ def paced_events(events: int, seconds: float, target_seconds: float, *, is_full:
     """Return how many events a batch may take to last `target_seconds`, given that a batch of `events` took `seconds`.
 
     If the `backlog` (in events) takes longer than that to drain, the batch may last up to twice as long. From one batch
-    to the next, the number grows at most four times (eight times in a backlog) and shrinks at most to half, but never
-    below 1,000 after a slow batch. A slow batch of few events means that tasks start slowly, so taking as few events
-    again would let a backlog grow forever. Returns None if that batch allows no conclusion, because it was empty, or
-    was quick enough but not full.
+    to the next, the number grows at most to four times as many (eight times in a backlog) and shrinks at most to half,
+    but never below 1,000 after a slow batch. If a batch of few events was slow, its tasks were slow to start, and to
+    take as few events again would let a backlog grow forever. Returns None if that batch allows no conclusion, because
+    it was empty, or was quick enough but not full.
     """
     is_slow = seconds > target_seconds
     if not events or not (is_full or is_slow):
@@ -162,9 +162,9 @@ def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int,
     """Return how many events a batch may take so that all its deliveries are handed out, given the fan-out of earlier
     batches.
 
-    The result is at least 1. It is None, which means any number, if no batch is known or no event matched. `room` says
-    for how many chunks each pool has room; chunks for other pools count only towards `max_chunks`, the limit for all
-    pools together.
+    The result is at least 1. It is None, which means any number, if no batch is known or no event matched. `room` is
+    the number of chunks that may be handed out to each pool; chunks for pools that are not in `room` count only towards
+    `max_chunks`, the limit for all pools together.
     """
     shares = [(max_chunks, sum(fan_out.chunks.values())), (max_deliveries, fan_out.deliveries)]
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]
@@ -173,11 +173,11 @@ def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int,
 
 
 def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
-    """Return waiting work in the order in which to serve it, so that each backlog is served once per round.
+    """Return the waiting keys in the order in which to serve them, so that each is served once per round.
 
-    Work that was never served comes first, and the most recently served work comes last. `served` has the id of the
-    batch that last served each; ids sort by time. Of two served by the same batch, the one that has waited longer comes
-    first.
+    `waiting` maps a key to the time since when it has been waiting, and `served` to the id of the batch that last
+    served it; ids sort by time. Keys that were never served come first, and the most recently served one comes last.
+    Among keys served by the same batch, the one that has been waiting longest comes first.
     """
     return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
 
@@ -185,8 +185,8 @@ def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) ->
 def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
     """Return the share of `room` for each demand: never more than the demand, and equal shares for equal demands.
 
-    With `weights`, whole numbers of at least 1, twice the weight gets twice the share. The first demands get one each
-    of the remainder.
+    With `weights`, whole numbers of at least 1, a demand of twice the weight gets twice the share. A remainder goes to
+    the first demands, one each.
     """
     shares = [0] * len(wants)
     hungry = [index for index, want in enumerate(wants) if want > 0]

@@ -42,10 +42,10 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a push to a target ended: it settled `settled` of `allowed` deliveries, the ones that only the target could
-    delay.
+    """How a push to a target ended: it settled `settled` of `allowed` deliveries.
 
-    It is `spent` if the target's responses took at least half of the budget, and the budget ended before the work did.
+    `allowed` counts the deliveries that nothing but the target could delay. The push is `spent` if the target's
+    responses took at least half of its budget, and the budget ended before the work did.
     It is `apart` if the push was in the slow lane. If `contacted` is False, no request was sent, so the push allows no
     conclusion about the target. It is `quick` if every request had a response, and less than half of the responses were
     slow.
@@ -92,7 +92,7 @@ class Tally:
 
     @property
     def is_word_against(self) -> bool:
-        """Return whether any field has a value that a healthy target never has."""
+        """Return whether anything in this report speaks against the target, so that it needs a status."""
         spent = self.ended is not None and self.ended.contacted and self.ended.spent and not self.ended.half
         bad = self.total.failed > 0 or self.total.slow > 0 or self.no_response > 0
         return spent or bad or self.paused_until is not None

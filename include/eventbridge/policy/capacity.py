@@ -1,4 +1,4 @@
-"""Decides, from free space, quotas and backlog, whether a bus accepts events and whether ingestion runs. Pure."""
+"""Decides, from free space, quotas and backlog, whether a bus accepts events and whether ingestion is stopped. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKLOG_RETRY_SECONDS = 10
 
 @dataclass(frozen=True)
 class BusLoad:
-    """The observed load of a bus: the `free_bytes` of its disk and its `backlog` in events, each None if it has none.
+    """The observed load of a bus: the `free_bytes` of its disk and its `backlog` in events, each None if unknown.
 
     `store` says how much of the store's quota is used; while the quota is used up, no runner takes events from the bus.
     `owner_full` says which quota of the bus's owner keeps runners from taking events; it is empty if none does.
@@ -30,7 +30,7 @@ class BusLoad:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a bus accepts no events now, and in how many seconds a publisher may retry."""
+    """Why a bus is not accepting events at the moment, and in how many seconds a publisher may retry."""
 
     reason: str
     retry_seconds: int
@@ -38,7 +38,10 @@ class Refusal:
 
 
 def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
-    """Return why a bus accepts no events now; None if it accepts them. `before` is the result of the previous check."""
+    """Return why a bus is not accepting events at the moment; None if it is. `before` is the previous result.
+
+    A space that was short stays short until it reaches its high watermark.
+    """
     spaces = [FreeSpace("disk", load.free_bytes, watermarks)]
     if load.store is not None:
         spaces.append(quota_space(load.store.used, load.store.quota, load.store.resume))
@@ -90,7 +93,10 @@ def quota_space(used: int, quota: int, resume: int) -> FreeSpace:
 
 
 def short_of(spaces: Sequence[FreeSpace], stopped_by: StopCause | None) -> FreeSpace | None:
-    """Return the first space whose shortage stops ingestion now; each resumes at its own watermark."""
+    """Return the first space whose shortage stops ingestion now; None if there is none.
+
+    A space that is already the cause (`stopped_by`) is short until it reaches its high watermark.
+    """
     return next(
         (each for each in spaces if is_ingestion_stopped(each.cause == stopped_by, each.free, each.watermarks)), None
     )

@@ -31,7 +31,7 @@ class PoolSlots(NamedTuple):
 class PlannedPiece:
     """A routed piece that is not yet in a chunk, with its file, pool and weight.
 
-    `chunk` limits the size of a chunk of its target; if it is None, the limit of `ChunkLimits` applies. Sorting by
+    `chunk` is the maximum size of a chunk of its target; if it is None, that of `ChunkLimits` applies. Sorting by
     `slice_id` gives the order of partition and offset. Sorting by `file` does not, because a file is in a folder of the
     attempt that routed it, and a batch may have been routed in several attempts.
     """
@@ -64,7 +64,10 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """One chunk: the work of a push task or, if not handed out, pending pieces (on hold if it has a `hold_reason`)."""
+    """One chunk: the work of a push task or, if it is not handed out, pieces that become pending deliveries.
+
+    They are on hold if the chunk has a `hold_reason`, else scheduled.
+    """
 
     pool: str
     weight: int
@@ -124,10 +127,7 @@ def cut_chunks(
 def _hold_reason_of(
     piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], overrides: OperatorOverrides
 ) -> str | None:
-    """Return why a piece is not handed out: its hold reason, or "" if it is not on hold.
-
-    None means that it is ready.
-    """
+    """Return None if a piece may be handed out, else its hold reason, which is "" if it is only scheduled."""
     status = statuses.get((piece.rule, piece.target), "ok")
     if status == "disabled":
         return TARGET_DISABLED
@@ -174,7 +174,7 @@ def _shards_within(
             count += piece.count
             size += piece.size
             if piece.early or (number and (count > most.deliveries or size > most.size)):
-                rest += unit[number:]  # including all that follow, because only the first rows of a shard may be sent
+                rest += unit[number:]  # all following pieces too, because a shard is sent in order
                 break
             kept.append(piece)
     return kept, rest
@@ -221,7 +221,7 @@ class _ChunkFill:
         by_count = sum(count / of.deliveries for of, (count, _) in taken.items())
         by_size = sum(size / of.size for of, (_, size) in taken.items())
         fits = by_count <= 1 and by_size <= 1
-        if fits or not self._taken:  # a chunk takes its first rows, however many
+        if fits or not self._taken:  # the first rows of a chunk are added even if they exceed its limits
             self._taken = taken
         return fits
 

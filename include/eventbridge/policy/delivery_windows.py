@@ -4,8 +4,8 @@ A window is open if the wall clock in its time zone shows one of its hours, on o
 date. When clocks are set back, an hour occurs twice; when they are set forward, a window within the skipped hour does
 not open that day.
 
-`deliver_within` is measured from when the bus accepted the event, and includes time on hold, paused or outside the
-window. For a redrive or replay, it is measured from the batch, which publishes the events again.
+`deliver_within` is measured from when the bus accepted the event. Time on hold, during a pause or outside the window
+counts. For a redrive or replay, it is measured from when the batch was planned.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def first_opening(window: DeliverBetween | None, at: datetime, not_before: datet
 
 @dataclass(frozen=True)
 class _Hours:
-    """A parsed window, in minutes of the day; it spans midnight unless `opens` is before `closes`.
+    """A parsed window: `opens` and `closes` are minutes of the day, and weekday 0 is Monday.
 
-    Monday is weekday 0.
+    The window spans midnight unless `opens` is before `closes`.
     """
 
     opens: int
@@ -75,7 +75,7 @@ class _Hours:
         minute = wall.hour * 60 + wall.minute
         if self.opens < self.closes:
             return self.opens <= minute < self.closes and wall.weekday() in self.weekdays
-        # the hours after midnight belong to the previous weekday
+        # The hours after midnight belong to the window that opened on the previous day.
         return (minute >= self.opens and wall.weekday() in self.weekdays) or (
             minute < self.closes and (wall.weekday() - 1) % 7 in self.weekdays
         )

@@ -25,8 +25,8 @@ def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
 
     For a new type, these are the rules whose patterns test the type and accept it. For a field, they are the rules that
     accept the type and name the field or its parent in the pattern, `where`, `ordering_key`, `not_before`, `expect` or
-    a transform; in an expression, the field's name must occur as a word. Passing on complete events does not count as a
-    use.
+    a transform; in an expression, the field's name must occur as a word. A rule that only passes on complete events
+    does not use a field.
     """
     return sorted(rule.name for rule in rules.rules.values() if rule.bus == change.bus and _uses(rule, change))
 

@@ -18,10 +18,11 @@ FULL_BATCHES = 10
 
 @dataclass(frozen=True)
 class Flow:
-    """The rates of one partition in events per second, over the last five minutes.
+    """The rates of one partition in events per second: published and settled in the last five minutes, and capacity.
 
-    `capacity` is the median of the last ten batches that took the allowed maximum; None if there was no such batch.
-    `drains_in_seconds` is the time until the lag is zero if both rates stay the same; None if never, or if unknown.
+    `capacity` is the median rate of the last ten batches that took the allowed maximum; None if there was no such
+    batch. `drains_in_seconds` is the time until the lag is zero if events are published at the same rate and settled at
+    capacity; None if that is never, or unknown.
     """
 
     published: float
@@ -31,12 +32,12 @@ class Flow:
 
     @property
     def grows(self) -> bool:
-        """Whether events are published faster than they can be settled, so that the lag never reaches zero."""
+        """Whether events are published at least as fast as they can be settled, so that the lag never reaches zero."""
         return self.capacity is not None and self.drains_in_seconds is None
 
 
 def flow(moves: Sequence[Move], published: int, lag: int, now: datetime) -> Flow:
-    """Return the flow of a partition with `published` events in the window and `lag` waiting events.
+    """Return the flow of a partition with `published` events within WINDOW and `lag` events that are not settled.
 
     `moves` are the moves by committed batches of this partition, newest first.
     """

@@ -1,4 +1,4 @@
-"""Decides why pending deliveries or deferred matches must not be taken although they are due."""
+"""Decides whether and why pending deliveries or deferred matches are on hold, so that no batch takes them. Pure."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _UNWELL: tuple[TargetState, ...] = ("degraded", "half-open")
 
 @dataclass(frozen=True)
 class OperationalEvent:
-    """One operational event; `subject` is what it is about, such as `<rule>/<target>`, a rule or a bus."""
+    """One operational event; `subject` names what it reports on, such as `<rule>/<target>`, a rule or a bus."""
 
     event_id: str
     type: OperationType
@@ -163,10 +163,7 @@ def expectation_hold_event(hold: ExpectationHold) -> OperationalEvent:
 
 
 def quality_check_event(record: QualityRecord) -> OperationalEvent:
-    """Return the event for the check of an hour:
-
-    `quality.failed` if any measure failed, else `quality.checked`.
-    """
+    """Return the event for the check of an hour: `quality.failed` if any measure failed, else `quality.checked`."""
     hour = record.hour.isoformat()
     data = {
         "hour": hour,
@@ -184,7 +181,7 @@ def quality_check_event(record: QualityRecord) -> OperationalEvent:
 def delivery_hold_event(
     rule: str, target: str, delivery: str, position: str, reason: str, time: datetime, batch_id: str
 ) -> OperationalEvent:
-    """Return the event for a rule that is blocked by a delivery that failed for good, as a batch found at `time`.
+    """Return the event for a rule that a delivery blocks because it failed for good; a batch found this at `time`.
 
     `position` is the position of the delivery's event on the bus, `<topic>/<partition>/<offset>`.
     """

@@ -19,8 +19,8 @@ SHARDS: Final = 16
 #: The only key of a target with `errors_tolerance: none`, and the key of events without an ordering value.
 SINGLE_KEY: Final = ""
 
-#: The reasons why a delivery was not sent: an earlier delivery of its key is open, or earlier events of its rule still
-#: wait to be routed.
+#: The reasons why a delivery was not sent: an earlier delivery of its key is open, or earlier events of its rule are
+#: still waiting to be routed.
 BLOCKED: Final = "blocked"
 DEFERRED_MATCH_FIRST: Final = "deferred_match_first"
 
@@ -66,9 +66,9 @@ def may_block(waiting: Iterable[Span], going: Iterable[Span]) -> bool:
 
 
 class Open:
-    """Holds the other open deliveries of a target, and decides which of the deliveries to be sent must wait for them.
+    """The other open deliveries of a target; decides whether a delivery to be sent must wait for them.
 
-    A delivery waits for an earlier one of its key in its partition, and for a `head` of its key in any partition. A
+    A delivery waits for an earlier one of its key in its own partition, and for a `head` of its key in any other. A
     head is the first delivery of its key that was tried or is on hold. Beyond that, order across partitions is not
     guaranteed.
     """
@@ -76,7 +76,7 @@ class Open:
     def __init__(self) -> None:
         self._first: dict[str, dict[Partition, int]] = defaultdict(dict)
         self._heads: dict[str, set[Partition]] = defaultdict(set)
-        self._referred: dict[Partition, int] = {}
+        self._unrouted: dict[Partition, int] = {}
         self._closed: set[int] = set()
 
     def add(self, key: str, position: Position, *, head: bool) -> None:
@@ -91,8 +91,8 @@ class Open:
 
         Its key is unknown, so all later deliveries of the partition wait.
         """
-        self._referred[position.partition] = min(
-            self._referred.get(position.partition, position.offset), position.offset
+        self._unrouted[position.partition] = min(
+            self._unrouted.get(position.partition, position.offset), position.offset
         )
 
     def close_shard(self, shard: int) -> None:
@@ -100,8 +100,8 @@ class Open:
         self._closed.add(shard)
 
     def reason_to_wait(self, key: str, position: Position) -> str:
-        """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" if a delivery waits only for earlier ones of this push."""
-        if self._referred.get(position.partition, position.offset) < position.offset:
+        """Return BLOCKED or DEFERRED_MATCH_FIRST if a delivery must wait for another open one, else ""."""
+        if self._unrouted.get(position.partition, position.offset) < position.offset:
             return DEFERRED_MATCH_FIRST
         if shard_of(key) in self._closed:
             return BLOCKED

@@ -37,7 +37,7 @@ class RuleCounts:
 def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[str, str]:
     """Return the failures of each rule's `expect` in a batch that routed new events, by rule.
 
-    A rule with a deferred part of the batch is not checked, because its counts are incomplete.
+    A rule that deferred a match in this batch is not checked, because its counts are incomplete.
     """
     failed = {}
     for rule in rules.with_field("expect"):

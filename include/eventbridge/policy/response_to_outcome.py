@@ -72,13 +72,13 @@ def decide(
 ) -> Outcome:
     """Return the outcome of a delivery whose attempt `attempts` (the first is 1) got a response.
 
-    `arrived_at` is the time from which the event's age is measured, `on_hold_seconds` the part that does not count,
-    `draw` a random number in [0, 1) for the jitter. An `Interrupted` response is not a failure of the target, because
-    this process stopped waiting for it. The target may have received the delivery, so it is sent again only once the
-    target's timeout is over. A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE
-    before the event reaches the policy's maximum age, so a target that asks for a longer wait is tried once more. A
-    retry that would fall due while the target's window is closed falls due when it opens; if that is beyond the maximum
-    age, the delivery is dead-lettered now.
+    `arrived_at` is the time from which the event's age is measured, `on_hold_seconds` the time on hold, which does not
+    count towards it, and `draw` a random number in [0, 1) for the jitter. An `Interrupted` response is not a failure of
+    the target, because this process stopped waiting for it. The target may have received the delivery, so it is sent
+    again only once the target's timeout is over. A `Retry-After` defers the retry by at most `retry_after_max`, and at
+    most until LAST_CHANCE before the event reaches the policy's maximum age, so a target that asks for a longer wait is
+    tried once more. A retry that would fall due while the target's window is closed falls due when it opens; if that is
+    beyond the maximum age, the delivery is dead-lettered now.
     """
     if response.accepted:
         return DELIVERED
@@ -124,7 +124,7 @@ def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return the deferral of a delivery that may not be sent at `now` (not an attempt); None if it may be sent."""
+    """Return when a delivery that may not be sent at `now` is due, which is no attempt; None if it may be sent."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 
@@ -141,10 +141,10 @@ def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, n
 def while_paused(
     policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, until: datetime, now: datetime
 ) -> Outcome:
-    """Return the outcome of an untried delivery whose target is paused: deferred, or dead-lettered if it is too old.
+    """Return the outcome of an untried delivery whose target is paused: a deferral or, if it is too old, a dead letter.
 
-    It is deferred until the pause ends or, if that is earlier, until it reaches the policy's maximum age. A target may
-    ask for days, but no delivery is pending for longer than its age allows.
+    It is deferred until the pause ends or, if that is earlier, until the event reaches the policy's maximum age. A
+    target may ask for a pause of days, but no delivery is pending for longer than that age.
     """
     end = expired(policy, arrived_at, on_hold_seconds, now)
     if end is not None:
@@ -223,7 +223,8 @@ def _describe(response: Response) -> str:
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
     """Return after how many seconds a response is slow, or a request without a response counts as timed out.
 
-    A push waits for a response until the timeout or the end of its budget, whichever is earlier, so the shorter counts.
+    This is a fifth of the timeout or of the push's budget, whichever is shorter, because a push waits no longer than
+    either, but at least one second.
     """
     return max(LEAST_SLOW_SECONDS, SLOW_SHARE_OF_TIMEOUT * min(timeout_seconds, budget_seconds))
 

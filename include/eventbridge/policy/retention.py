@@ -10,16 +10,16 @@ from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.redelivery import Replay
 from eventbridge.model.storage import STEPS, Kept, Need
 
-#: No younger record is removed, whatever a rule file or setting says, because stages of the previous day may still read
-#: it.
+#: No younger record is removed, whatever a rule file or setting says, because stages that began up to a day ago may
+#: still read it.
 LEAST_AGE = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long each kind of record is kept after its batch was planned.
+    """How long each kind of record is kept after its batch was planned: at least as long as the kind before it.
 
-    Each is kept at least as long as the previous one.
+    A record that is still needed is kept longer; see `keeping`.
     """
 
     deliveries: timedelta  # delivery files, outcomes, settlements
@@ -31,7 +31,11 @@ class Retention:
     def from_ages(
         cls, archive: timedelta, deliveries: timedelta, dead_letters: timedelta, manifests: timedelta
     ) -> Retention:
-        """Return the retention of a bus: deliveries are removed no later than the archive, dead letters no earlier."""
+        """Return the retention of a bus, adjusted so that each kind is kept at least as long as the one before.
+
+        Deliveries are then kept no longer than the archive, dead letters at least as long as the archive, and manifests
+        at least as long as dead letters. All are kept for at least LEAST_AGE.
+        """
         archive = max(archive, LEAST_AGE)
         dead_letters = max(dead_letters, archive)
         return cls(
@@ -42,7 +46,7 @@ class Retention:
         )
 
     def ends(self, what: Kept, kind: BatchKind) -> timedelta:
-        """Return the age at which `what` of a batch of a kind is removed; only normal batches have an archive."""
+        """Return the age at which a batch of a kind may lose `what`; only normal batches have an archive."""
         match what:
             case "all":
                 return self.deliveries
@@ -55,13 +59,13 @@ class Retention:
 
     @property
     def shortest(self) -> timedelta:
-        """The minimum age of a record that is removed."""
+        """The age below which no record is removed."""
         return self.deliveries
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """The records of a batch to keep from now on; `because` says why more is kept than its age requires."""
+    """Which records of a batch to keep from now on; `because` is why more is kept than its age requires, or ""."""
 
     kept: Kept
     because: str = ""
@@ -70,7 +74,7 @@ class Keeping:
 def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection[Need]) -> Keeping:
     """Return which records of a committed batch to keep at `now`: never more than it has, never less than is needed.
 
-    A step is never skipped, so a needed record keeps everything that would be removed after it.
+    Records are removed in the order of STEPS, and none is skipped, so a needed record keeps all later ones.
     """
     kept = batch.kept
     for following in STEPS[STEPS.index(kept) + 1 :]:

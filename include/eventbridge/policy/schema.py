@@ -98,7 +98,7 @@ def _family(name: str) -> str:
 
 
 def _outermost(changes: list[SchemaChange]) -> tuple[SchemaChange, ...]:
-    """Return the changes without those of fields that disappeared with their parent object."""
+    """Return the changes, without `field_lost` for a field whose parent object is lost too."""
     gone = {each.path for each in changes if each.kind == "field_lost"}
     return tuple(
         each
@@ -141,7 +141,7 @@ def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, Type
 def _decode(body: bytes) -> Any:
     try:
         return _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # half of a surrogate pair is valid JSON
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # msgspec rejects lone surrogates, which JSON allows
         return json.loads(body)
 
 
@@ -174,7 +174,7 @@ def _quote(name: str) -> str:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a ledger accepts a name; it rejects half of a surrogate pair."""
+    """Return whether a ledger accepts a name; it rejects a lone surrogate."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -18,7 +18,7 @@ _BATCHES, _MAX_BATCH_SECONDS = 6.0, 60.0
 #: The same factor and maximum for the time until a segment is written. This maximum applies even if the usual time is
 #: longer, as it is for a bucket, because a crash repeats the deliveries of a segment.
 _SEGMENTS, _MAX_SEGMENT_SECONDS = 5.0, 5.0
-#: How many seconds to wait between two polls of the bus. A poll costs about as much for one event as for ten.
+#: How many seconds to wait between two polls of the bus. A poll takes about as long for ten events as for one.
 _POLL_SECONDS: Final = 0.003
 Key = TypeVar("Key", bound=Hashable)
 
@@ -74,7 +74,7 @@ def poll_seconds(event_count: int, since: float) -> float:
 
 
 class QueuedTarget(NamedTuple):
-    """A target that waits for a slot, with the pool and the weight of its rule."""
+    """A target that is waiting for a slot, with the pool and the weight of its rule."""
 
     pool: str
     weight: int
@@ -96,10 +96,10 @@ def bounding_slots(pools: Mapping[str, PoolSlots] | None) -> dict[str, int]:
 def may_begin(
     waiting: Mapping[Key, QueuedTarget], at_work: Mapping[str, int], slots: Mapping[str, int]
 ) -> tuple[Sequence[Key], frozenset[str]]:
-    """Return which of the waiting targets may begin, and the pools for which others wait.
+    """Return which of the waiting targets may begin, and the pools for whose slots the others are waiting.
 
-    The highest weight comes first, then the longest wait, which is the order of `waiting`. `at_work` is the number of
-    active targets by pool. A pool that is not in `slots` is unbounded.
+    The highest weight comes first. Among equal weights, the order is that of `waiting`, the longest wait first.
+    `at_work` is the number of active targets by pool. A pool that is not in `slots` is unbounded.
     """
     free = {pool: count - at_work.get(pool, 0) for pool, count in slots.items()}
     begun: list[Key] = []

@@ -26,8 +26,9 @@ _STANDARD_PREFIX: Final = "whsec_"
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a call's headers say: why the call is rejected, or its signatures and the signed bytes that precede the
-    content.
+    """The result of reading a call's headers: why it is rejected, or its signatures and how to compute the right one.
+
+    `before` are the signed bytes that precede the content, and `write` converts a digest to the form of `given`.
     """
 
     problem: str = ""
@@ -37,7 +38,7 @@ class _Claim:
 
 
 def hash_once(content: bytes) -> None:
-    """Hash content as the check of one key does, merely to take the same time."""
+    """Hash content as the check of one key does, so that a caller can make up for the keys that it does not have."""
     _digest(b"", b"", content)
 
 
