@@ -1,7 +1,7 @@
 """Converts columns of tables from the store to NumPy vectors and back, without a Python object per row.
 
-Buffers are shared. Neither `pa.array` nor `to_numpy` is called, because the first call of either imports pandas, which
-costs half a CPU-second.
+Buffers are shared where possible. Neither `pa.array` nor `to_numpy` is called, because the first call of either imports
+pandas, which takes half a CPU-second.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def with_codes(schema: pa.Schema, *, but: Collection[str] = ()) -> pa.Schema:
 
 
 def ids_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    """Return a column of delivery ids as bytes, shape (n, 16); the column must hold no null."""
+    """Return a column of delivery ids, none of them null, as bytes of shape (n, 16)."""
     parts = [
         np.frombuffer(chunk.buffers()[1], np.uint8, 16 * len(chunk), 16 * chunk.offset).reshape(-1, 16)
         for chunk in column.chunks
@@ -134,7 +134,7 @@ def valid_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def flags_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return a column of booleans as a vector; the column must hold no null."""
+    """Return a column of booleans, none of them null, as a vector."""
     return np.concatenate(
         [np.zeros(0, bool), *(_flags(chunk.buffers()[1], chunk) for chunk in column.chunks if len(chunk))]
     )
@@ -166,7 +166,7 @@ def times(values: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def column_of(values: npt.NDArray[Any], kind: pa.DataType, missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return whole numbers as a column of their type, null where they are missing."""
+    """Return a vector of numbers as a column of type `kind`, null where `missing` is true."""
     exact = np.ascontiguousarray(values, _NUMPY_TYPES[kind.id])
     return pa.Array.from_buffers(kind, len(exact), [_validity(missing), pa.py_buffer(exact)])
 
@@ -194,7 +194,7 @@ def _strings(values: Sequence[str], missing: npt.NDArray[np.bool_] | None = None
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries; times, including those in lists and structs, are aware and in UTC.
 
-    `Table.to_pylist` imports pandas at the first time value with a zone, which costs half a CPU-second.
+    `Table.to_pylist` imports pandas, which takes half a CPU-second, at the first value that is a time with a zone.
     """
     schema = pa.schema([_drop_zone(field) for field in table.schema])
     timed = [field.name for field, plain in zip(table.schema, schema, strict=True) if field.type != plain.type]

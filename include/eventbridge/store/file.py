@@ -1,4 +1,4 @@
-"""Implements the store in a folder, where a file is written under a private name, made durable, and then renamed."""
+"""Implements the store in a folder: a file is made durable under a private name, and then gets its final name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space, or move the store (EVENTBRIDGE_STORE_URI). Nothing was written.",
     errno.EDQUOT: "The disk quota is used up: free some space, or have it raised. Nothing was written.",
     errno.EACCES: "Give this user the right to read and write the store's folder.",
-    errno.EPERM: "The file system refuses this; the store needs one with hard links (ext4, xfs, btrfs, apfs).",
+    errno.EPERM: "The file system does not allow this; the store needs one with hard links (ext4, xfs, btrfs, apfs).",
     errno.ENOTSUP: "The file system cannot do this; the store needs one with hard links (ext4, xfs, btrfs, apfs).",
     errno.EROFS: "The disk is mounted read-only: often the sign of a damaged disk; check the kernel's log.",
     errno.EXDEV: "The whole store must be on one file system.",
@@ -44,15 +44,15 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "A name is too long for the file system: give the bus or runner a shorter one.",
 }
 
-#: Errors that do not concern the file, because no other file can be opened either.
+#: Errors that are not about the one file, because this process can open no other file either.
 _PROCESS_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FileStore:
     """A store in the folder `root`, which is created when the first file is written.
 
-    Durability: the file and every folder above it are synced before a write returns. A folder that another process
-    has just created may not be durable yet, so each process syncs every folder on the path once.
+    The file and every folder above it are synced before a write returns. A folder that another process has just created
+    may not be durable yet, so each process syncs every folder on the path once.
     """
 
     def __init__(self, root: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -75,7 +75,7 @@ class FileStore:
         reach("store.put.done")
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless it exists; return only when the file is durable, even if another writer created it."""
+        """Write a file unless it exists, and return whether it was written; the file is durable in either case."""
         with self._write_private(path, data, "store.create") as (written, final):
             try:
                 os.link(written, final)
@@ -90,20 +90,20 @@ class FileStore:
         return won
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file; raises StoreFileMissing."""
+        """Return the bytes of a file; raises StoreFileMissing if there is none."""
         with _reading(path, self.uri):
             reach("store.get")
             return self._locate(path).read_bytes()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for random-access reads; raises StoreFileMissing."""
+        """Return a file for random-access reads; raises StoreFileMissing if there is none."""
         with _reading(path, self.uri):
             reach("store.open")
             located = self._locate(path)
             mode = located.stat().st_mode
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError
-            if not stat.S_ISREG(mode):  # opening a named pipe waits for a writer
+            if not stat.S_ISREG(mode):  # to open a named pipe, for example, would block until there is a writer
                 raise OSError(errno.EINVAL, "not a regular file")
             return pa.OSFile(str(located), "rb")
 
@@ -183,7 +183,7 @@ class FileStore:
 
     @contextmanager
     def _write_private(self, path: str, data: bytes | pa.Buffer, point: str) -> Iterator[tuple[Path, Path]]:
-        """Yield the private name of the durable bytes, and the final name, whose folder exists."""
+        """Write durable bytes under a private name; yield that name, and the final name, whose folder exists."""
         final = self._locate(path)
         with _disk_errors("write", path):
             reach(point)

@@ -29,7 +29,7 @@ def rule_set(rule_set_hash: str) -> str:
 
 
 def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
-    """Return the path of one landed sub-range; `attempt` is unique per try."""
+    """Return the path of an archive file, with a part of one of its batch's ranges; `attempt` is unique per try."""
     at = planned_at.astimezone(UTC)
     return f"buffer/bus={bus}/date={at:%Y-%m-%d}/hour={at:%H}/{batch_id}-{attempt}.parquet"
 
@@ -45,7 +45,7 @@ def inbox_of_topic(bus: str, topic: str) -> str:
 
 
 def canary() -> str:
-    """Return the path of the test event, a buffer file that shows whether Spark can route at all."""
+    """Return the path of a buffer file with a test event, which shows whether Spark can route at all."""
     return "canary/event.parquet"
 
 

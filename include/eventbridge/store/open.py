@@ -25,8 +25,8 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
     """Return the store at `uri`: `file:///absolute/folder` or `s3://connection@bucket/prefix`; raises UserError.
 
     `connections` looks up the connection that an S3 store names, by default in this process's environment
-    (EVENTBRIDGE_CONN_<ID>), where Spark's workers find it. The function creates, reads and looks up nothing, so an
-    unreachable store raises its error at the first call.
+    (EVENTBRIDGE_CONN_<ID>), where Spark's workers find it. The function itself neither accesses the store nor looks up
+    the connection, so errors of an unreachable store are raised by the first call of a method.
     """
     parts = _parts_of(uri)
     if parts.scheme == "s3":

@@ -1,4 +1,4 @@
-"""Writes and reads tables in the store as Parquet files; checks the schema on write and the pages on read."""
+"""Writes and reads tables in the store as Parquet files; checks the schema on write, schema and pages on read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_table(
     create: bool = False,
     schema: pa.Schema | None = None,
 ) -> bool:
-    """Write `table` as one Parquet file (zstd); return False only with `create`, if the file already exists.
+    """Write `table` as one Parquet file, and return True; return False if `create` is set and the file already exists.
 
     Raises ValueError if the table does not have exactly the columns of `schema`, by default that of the path's folder
     (`schemas.of`), or has a null where the schema allows none, because such a file would mislead every later stage.
@@ -50,7 +50,7 @@ def write_table(
 
 
 class TableWriter:
-    """Writes one Parquet file table by table; fewer than `row_group_rows` rows wait in memory between two writes.
+    """Writes one Parquet file table by table; keeps fewer than `row_group_rows` uncompressed rows between two writes.
 
     Rows are compressed in memory as they are written. A string column of a table may be a dictionary; readers of the
     file get plain strings. `close` puts the file into the store; without it nothing is stored.
@@ -75,7 +75,7 @@ class TableWriter:
         self._flush(count - count % self._row_group_rows)
 
     def close(self, *, create: bool = False) -> bool:
-        """Put the file into the store; it must have rows. Return False only with `create`, if the file exists."""
+        """Put the file, which must have rows, into the store; return False if `create` is set and the file exists."""
         self._flush(sum(waiting.num_rows for waiting in self._waiting))
         assert self._writer is not None, "a file of no rows is not written"
         self._writer.close()
@@ -128,7 +128,7 @@ def read_rows(
         indices = wanted - starts[group_of_row] + first_in_table[group_of_row]
         if len(indices) and indices[-1] - indices[0] + 1 == len(indices):  # contiguous, as most are; not copied
             return _select_columns(table.slice(indices[0], len(indices)), columns)
-        # `pa.array`, which an array as the argument calls, imports pandas at the first call: half a CPU-second
+        # With a NumPy array, `take` would call `pa.array`, whose first call imports pandas: half a CPU-second.
         numbers = pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)])
         return _select_columns(table.take(numbers), columns)
 
@@ -202,9 +202,9 @@ def parts_of(
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
     """Yield the rows with the given numbers, or all rows, as small tables, each with the row numbers.
 
-    Use it for columns with long values, such as bodies: at most a few MB of them are in memory at a time. `rows` are in
-    ascending order; only the row groups that hold them are read. The file is opened once. Raises the exceptions of
-    `check_cancelled`, also between two tables.
+    Use it for columns with long values, such as bodies: only a few MB of them are in memory at a time. `rows` must be
+    in ascending order; only the row groups that contain them are read. The file is opened once. Raises the exceptions
+    of `check_cancelled`, also between two tables.
     """
     with _open(store, path) as file:
         yield from _parts_of(file, rows, columns)
@@ -296,7 +296,7 @@ def _require_columns(path: str, file: pq.ParquetFile) -> None:
         if field.name not in found or not (pa.types.is_nested(field.type) or found[field.name].equals(field.type))
     ]
     if differing:
-        raise _damaged(path, f"it lacks {', '.join(differing)}, or has another type of value there")
+        raise _damaged(path, f"these columns are missing or have another type: {', '.join(differing)}")
 
 
 def _damaged(path: str, reason: str) -> StoreFileDamaged:
@@ -344,7 +344,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _compression(schema: pa.Schema) -> str | dict[str, str]:
-    """Return the compression of columns; ids are hashes and stay uncompressed, because they do not shrink."""
+    """Return the compression of columns; delivery ids are not compressed, because they are hashes."""
     if any(pa.types.is_nested(field.type) for field in schema):
         return "zstd"  # settings by column would need every nested path, which is not worth it for dead letters
     hashes = pa.types.is_fixed_size_binary

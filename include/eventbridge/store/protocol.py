@@ -17,8 +17,8 @@ class Store(Protocol):
     """Immutable files by path; several threads and processes may use them at the same time.
 
     Paths are relative, with `/` between their parts. A file becomes visible only when it is complete, even if its
-    writer dies. A write survives power loss once `put` or `create` has returned. Every method raises StoreError if the
-    store cannot carry it out.
+    writer dies. A write survives power loss once `put` or `create` has returned. Every method raises StoreError if it
+    fails.
     """
 
     @property
@@ -29,13 +29,16 @@ class Store(Protocol):
         """Write a file; an existing one is replaced."""
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless it exists. One of many callers gets True; for others, the winner's file is durable."""
+        """Write a file unless it exists, and return whether it was written.
+
+        Only one of several callers gets True. If the result is False, the file of the other caller is already durable.
+        """
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file; raises StoreFileMissing."""
+        """Return the bytes of a file; raises StoreFileMissing if there is none."""
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for random-access reads; the caller closes it. Raises StoreFileMissing."""
+        """Return a file for random-access reads; the caller closes it. Raises StoreFileMissing if there is none."""
 
     def exists(self, path: str) -> bool:
         """Return whether a file of this name exists."""
@@ -43,20 +46,20 @@ class Store(Protocol):
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
         """Return the paths of all files that begin with `prefix`, sorted by code point; `""` lists all.
 
-        Only paths that sort after `after` are returned. The cost grows with the number of files found, so a stage lists
-        at most once.
+        Only paths that sort after `after` are returned. The time grows with the number of files found, so a stage calls
+        this at most once.
         """
 
     def size(self, prefix: str) -> int:
-        """Return the bytes of all files that begin with `prefix` (`""` measures all); it costs as much as `list`."""
+        """Return the bytes of all files whose paths begin with `prefix` (`""`: of all files), as slowly as `list`."""
 
     def delete(self, path: str) -> None:
         """Remove a file if it exists."""
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Remove the files that exist, and folders that become empty; cheaper than one by one.
+        """Remove the files that exist, and folders that become empty, faster than by a call of `delete` for each.
 
-        Some of the files may be deleted after a StoreError.
+        If it raises StoreError, some of the files may have been removed.
         """
 
     def free_bytes(self) -> int | None:
@@ -90,7 +93,7 @@ def check_path(path: str) -> str:
         if not part or part.startswith(".") or "\\" in part or not part.isprintable():
             raise StoreError(
                 f"{path!r} is not a path of a file in the store. "
-                "Write printable parts with / between them; none is empty, begins with a dot or holds a backslash."
+                "Write printable parts with / between them; none may be empty, begin with a dot or contain a backslash."
             )
     return path
 

@@ -37,7 +37,7 @@ _NEEDED = (
     "delivery_id", "bus", "topic", "broker", "partition_id", "offset", "arrived_at", "last_attempt_at", "batch_id",
 )  # fmt: skip
 
-#: SQL expressions that convert columns of bytes to readable values.
+#: SQL expressions that convert columns of bytes to text or JSON.
 _AS_TEXT = {
     "delivery_id": "hex(delivery_id)::UUID::VARCHAR",
     "event": "try(decode(event)::JSON)",
@@ -45,8 +45,7 @@ _AS_TEXT = {
 }
 _POSITION = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
 
-#: Computes the name that `dead_letters.selection.name_of` returns: the delivery or event, and a mark of the dead
-#: letter.
+#: SQL expressions for the name that `dead_letters.selection.name_of` returns: the subject, `@` and the mark.
 _SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_POSITION})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
@@ -89,7 +88,7 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
 
 
 def _evaluate(events: pa.Table, condition: str) -> list[bool | None]:
-    # on its own line, because a comment at the end of the condition must not hide the bracket
+    # The closing bracket is on its own line, so that a comment at the end of the condition does not hide it.
     query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
     filling = f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part"
     with database() as opened:
@@ -123,9 +122,9 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
 def _choose(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
     columns = ", ".join(f'"{name}"' for name in KEY)
-    # on its own line, because a comment at the end of the condition must not hide the bracket
+    # The closing bracket is on its own line, so that a comment at the end of the condition does not hide it.
     query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
-    # a condition that only fits between the brackets of a WHERE, such as `true) LIMIT (1`, is not an expression
+    # `expression` rejects a condition that is only valid between these brackets, such as `true) LIMIT (1`.
     with database() as opened:
         _fill(opened, read, paths, _columns_in(condition))
         (found,) = opened.ask([query], expression=condition)
@@ -144,7 +143,10 @@ def _fill(opened: Database, read: Read, paths: Sequence[str], columns: list[str]
 
 
 def _columns_in(condition: str) -> list[str]:
-    """Return the columns to read: those that a condition mentions, or all; the others are null."""
+    """Return the columns to read for a condition: those that it mentions, and those of the key; the others are null.
+
+    All columns are read if the condition contains `*` or `columns`.
+    """
     words = set(re.findall(r"\w+", condition.lower()))
     everything = "*" in condition or "columns" in words
     return [name for name in schemas.DEAD_LETTER.names if everything or name in _NEEDED or name in words]

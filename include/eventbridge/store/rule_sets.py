@@ -10,8 +10,8 @@ from eventbridge.rules import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.protocol import Store
 
-#: The maximum number of sets that a process caches: the current one, and older ones of open batches. A set of 10,000
-#: rules takes about 100 MB, less the part that it shares with the one read before it.
+#: The maximum number of rule sets that a process caches: the current one, and older ones of open batches. A set of
+#: 10,000 rules takes about 100 MB, less the part that it shares with the one read before it.
 _CACHED_SETS = 4
 
 _lock = threading.Lock()
@@ -36,7 +36,7 @@ def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
     with _lock:  # held during the read, because other threads would otherwise read the same file
         known = _read.get(rule_set_hash)
         if known is None:
-            newest = next(reversed(_read.values()), None)  # only the changes from this set are read
+            newest = next(reversed(_read.values()), None)  # rules that are the same in this set are not parsed again
             known = _read[rule_set_hash] = _from_store(store, rule_set_hash, newest)
         _read.move_to_end(rule_set_hash)
         while len(_read) > _CACHED_SETS:
@@ -51,7 +51,9 @@ def know_rules(rule_set_hash: str, text: str) -> RuleSet:
     """
     with _lock:
         if RuleSet.hash_of(text.encode()) != rule_set_hash:
-            raise StoreFileDamaged(f"A rule set in a local file is not {rule_set_hash}. It is read from the store.")
+            raise StoreFileDamaged(
+                f"A rule set in a local file does not have the hash {rule_set_hash}. It is read from the store instead."
+            )
         known = _read[rule_set_hash] = RuleSet.from_json(text)
         return known
 
@@ -61,5 +63,8 @@ def _from_store(store: Store, rule_set_hash: str, newest: RuleSet | None) -> Rul
     content = store.get(path)
     found = RuleSet.hash_of(content)
     if found != rule_set_hash:
-        raise StoreFileDamaged(f"{path} in {store.uri} has the content {found}. Restore it from a backup.")
+        raise StoreFileDamaged(
+            f"The content of {path} in {store.uri} has the hash {found}, not the one in its name. "
+            "Restore the file from a backup."
+        )
     return RuleSet.from_json(content.decode(), newest)

@@ -1,4 +1,4 @@
-"""Implements the store in a bucket, where objects appear complete and conditional puts decide which writer wins."""
+"""Implements the store in a bucket. Objects become visible complete, and conditional puts decide which writer wins."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from eventbridge.errors import StoreError
 from eventbridge.fault_points import reach
 from eventbridge.store.protocol import check_path, check_prefix, missing
 
-#: The maximum size of a file that pyarrow writes. It may complete the upload of a larger one although a part failed,
-#: which leaves a truncated file.
+#: The maximum size of a file that is written with pyarrow. For a larger file, pyarrow may complete the upload although
+#: a part failed, which leaves a truncated file.
 ARROW_MAX_BYTES = 8 << 20
 
-#: The length of a writer's name in an object's metadata, and how often it is requested, because a response may be cut
-#: off within its headers.
+#: The length of a writer's name in an object's metadata, and the maximum number of requests for it. A response may be
+#: cut off within its headers, which leaves a shorter name.
 _WRITER_LETTERS = 32
 _WRITER_REQUESTS = 3
 
@@ -80,7 +80,7 @@ class S3Store:
         reach("store.put.done")
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless it exists; the server decides which writer wins."""
+        """Write a file unless it exists, and return whether it was written; the server decides which writer wins."""
         key = self._key(path)
         reach("store.create")
         with self._errors("write", path) as clients:
@@ -89,7 +89,7 @@ class S3Store:
         return won
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file; raises StoreFileMissing."""
+        """Return the bytes of a file; raises StoreFileMissing if there is none."""
         key = self._key(path)
         with self._errors("read", path) as clients:
             reach("store.get")
@@ -97,7 +97,7 @@ class S3Store:
                 return file.read()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for random-access reads, by ranges; raises StoreFileMissing."""
+        """Return a file for random-access reads, by ranges; raises StoreFileMissing if there is none."""
         key = self._key(path)
         with self._errors("read", path) as clients:
             reach("store.open")
@@ -114,7 +114,7 @@ class S3Store:
             return found is not None
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Return all paths that begin with `prefix` and sort after `after`, with one request per 1,000."""
+        """Return, sorted, all paths that begin with `prefix` and sort after `after`; sends one request per 1,000."""
         check_prefix(prefix)
         with self._errors("list", prefix) as clients:
             reach("store.list")
@@ -175,7 +175,7 @@ class S3Store:
             yield clients
 
     def _clients(self) -> S3Clients:
-        """Return this process's clients, because a fork must not use its parent's connections."""
+        """Return this process's clients; a forked process gets its own, because it must not use its parent's."""
         with self._lock:
             if self._made is None or self._made[0] != os.getpid():
                 self._made = (os.getpid(), S3Clients(self._access(), self._attempts))
@@ -194,14 +194,14 @@ class S3Store:
             raise missing(path, self.uri) from error
 
     def _open_stream(self, clients: S3Clients, key: str) -> Any:
-        """Return pyarrow's file; an empty one only if the server states length 0, as a truncated response does not."""
+        """Return pyarrow's file; an empty file is accepted only if a second response says that its length is 0."""
         file = clients.files().open_input_file(f"{self._bucket}/{key}")
         if file.size() == 0 and (self._head(clients, key) or {}).get("ContentLength") != 0:
             raise OSError(CUT_SHORT)
         return file
 
     def _require_bucket(self, clients: S3Clients) -> None:
-        """Raise an error if the bucket is missing; a request for a file responds as if only the file were missing."""
+        """Raise an error if the bucket is missing, because a request for a file fails as if only the file were."""
         from botocore.exceptions import ClientError
 
         if self._bucket_exists:
@@ -225,7 +225,7 @@ class S3Store:
             raise
 
     def _writer(self, clients: S3Clients, key: str) -> str | None:
-        """Return an object's writer, "" if none is named, None if it does not exist; a response may be truncated."""
+        """Return the name of an object's writer, "" if no response has it complete, None if there is no object."""
         for _ in range(_WRITER_REQUESTS):
             found = self._head(clients, key)
             if found is None:
@@ -274,10 +274,9 @@ def _wait_before(attempt: int) -> None:
 
 
 def again(call: Callable[[], T], attempts: int) -> T:
-    """Return the result of `call`; call it again after a transient error of S3.
+    """Return the result of `call`, which is called at most `attempts` times: again after each transient error of S3.
 
-    pyarrow's own retries are not used, because pyarrow makes none if an error message is longer than the requested
-    bytes.
+    pyarrow's own retries are not enough, because it makes none if an error message is longer than the requested bytes.
     """
     for attempt in range(attempts - 1):
         try:
@@ -330,8 +329,8 @@ class _S3File:
 
     def read(self, count: int = -1) -> bytes:
         """Return the next bytes, by default all that remain."""
-        left = max(self._file.size() - self._position, 0)
-        wanted = left if count is None or count < 0 else min(count, left)
+        remaining = max(self._file.size() - self._position, 0)
+        wanted = remaining if count is None or count < 0 else min(count, remaining)
         if not wanted:
             return b""
         with self._errors():

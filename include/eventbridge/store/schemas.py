@@ -1,4 +1,4 @@
-"""Defines the schemas of the Parquet files in the store; a file has exactly the columns of its schema, in order."""
+"""Defines the schemas of the Parquet files in the store; a file is written with exactly the columns of its schema."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ SETTLEMENT = pa.schema(
         pa.field("status", pa.string(), nullable=False),  # delivered | dead_lettered | retry_scheduled | unknown
         pa.field("attempts", pa.int32(), nullable=False),  # attempts so far, over all batches
         pa.field("due_at", _TIME),  # retry_scheduled, unknown: when it may be tried again
-        pa.field("lane", pa.string()),  # retry_scheduled, unknown: slow
+        pa.field("lane", pa.string()),  # retry_scheduled, unknown: the lane that retries it, always slow
         pa.field("hold_reason", pa.string()),  # retry_scheduled, unknown: why it is on hold; null = due at due_at
         pa.field("reason", pa.string()),
         pa.field("detail", pa.string()),
@@ -115,7 +115,7 @@ ATTEMPT = pa.struct(
 #: dead_letters/: the complete record of every dead letter.
 DEAD_LETTER = pa.schema(
     [
-        pa.field("delivery_id", _DELIVERY_ID),  # null: malformed, so it never became a delivery
+        pa.field("delivery_id", _DELIVERY_ID),  # null: malformed or not routable, so it never became a delivery
         pa.field("rule", pa.string()),
         pa.field("rule_version", pa.string()),
         pa.field("bus", pa.string(), nullable=False),
@@ -144,7 +144,9 @@ DEAD_LETTER = pa.schema(
 EVENT_INDEX = pa.schema(
     [
         pa.field("hash", pa.int64(), nullable=False),
-        pa.field("file", pa.int32(), nullable=False),  # row in the file that is named -files, from 0
+        pa.field(
+            "file", pa.int32(), nullable=False
+        ),  # row of INDEXED_FILES, in the file `layout.indexed_files`, from 0
     ]
 )
 

@@ -15,7 +15,7 @@ ADDRESS_BYTES: Final = 2_560 << 20
 
 #: The kind of a message, and the length of its body.
 HEAD: Final = struct.Struct(">cQ")
-#: The length of the SQL that follows in FILL, before a table as an Arrow stream.
+#: The length of the SQL in a message FILL; the SQL follows, and then a table as an Arrow stream.
 SQL_LENGTH: Final = struct.Struct(">I")
 #: Messages to the process: begin with an empty database, fill a table, query (JSON).
 BEGIN, FILL, ASK = b"B", b"F", b"A"

@@ -19,7 +19,7 @@ from eventbridge.store import sql_messages
 
 #: The process ends after this time without a query.
 _IDLE_MILLISECONDS: Final = 60_000
-#: The process runs this much longer than its caller waits, if the caller does not end it.
+#: If the caller does not end the process, it ends this much later than the caller stops waiting.
 _GRACE_SECONDS: Final = 5.0
 
 
@@ -89,7 +89,7 @@ def _fill(database: duckdb.DuckDBPyConnection, body: bytes) -> list[tuple[bytes,
 def _query(
     database: duckdb.DuckDBPyConnection, *, expression: str | None, queries: list[str]
 ) -> list[tuple[bytes, bytes]]:
-    """Return the results of queries, which can use only the filled tables: no files, no network, no other settings."""
+    """Return the results of queries, which can read the filled tables only, and can change no setting."""
     if database.execute("SELECT current_setting('lock_configuration')").fetchone() != (True,):
         for option, value in (("enable_external_access", "false"), ("lock_configuration", "true")):
             database.execute(f"SET {option} = {value}")

@@ -1,4 +1,4 @@
-"""Queries a DuckDB that has only the tables passed to it, in a process that is killed if a query takes too long.
+"""Runs DuckDB on tables that are passed to it, and on nothing else, in a process that is killed if it takes too long.
 
 The process has no secret in its environment, opens no file and no connection, and has limits on time and memory. If
 the caller is interrupted, or its work is cancelled, the process is ended immediately.
@@ -90,7 +90,10 @@ _ENDED_BY_LIMIT: Final = f"takes more than {sql_messages.TABLE_MEMORY} of memory
 
 @contextmanager
 def database() -> Iterator[Database]:
-    """Yield an empty database; an interruption or failure ends its process. Raises InfrastructureError."""
+    """Yield an empty database; its process ends after an interruption, or any failure but SqlRefused.
+
+    Raises InfrastructureError if no process can be started.
+    """
     child, opened = _open()
     try:
         yield opened

@@ -127,7 +127,7 @@ def test_results_of_spark_sql_are_no_deliveries() -> None:
     write_table(store, "deliveries/date=2026-11-27/batch/run/sql.parquet", rows, schema=SMALL)
 
     assert read_table(store, "deliveries/date=2026-11-27/batch/run/sql/rule.parquet")["n"].to_pylist() == [1]
-    with pytest.raises(StoreFileDamaged, match="it lacks delivery_id"):
+    with pytest.raises(StoreFileDamaged, match="these columns are missing or have another type: delivery_id"):
         read_table(store, "deliveries/date=2026-11-27/batch/run/sql.parquet")
 
 
