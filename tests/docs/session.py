@@ -83,9 +83,7 @@ def _console_steps(block: str, line: int) -> Iterator[Step]:
 
 
 def _run(steps: list[Step], folder: Path, environ: Mapping[str, str]) -> list[str]:
-    script = "".join(
-        f"echo '{_MARK}'\n(exit $code)\n{step.command}\ncode=$?\necho \"{_MARK}$code\"\n" for step in steps
-    )
+    script = "".join(map(_script_of, steps))
     background = "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
     (folder / "page.sh").write_text(f"{background}cd page\ncode=0\n{script}")
     (folder / "page").mkdir()
@@ -107,6 +105,15 @@ def _run(steps: list[Step], folder: Path, environ: Mapping[str, str]) -> list[st
         raise
     printed = (folder / "printed").read_text().split(f"{_MARK}\n")[1:]
     return printed + ["(never run)"] * (len(steps) - len(printed))
+
+
+def _script_of(step: Step) -> str:
+    """Return what the shell runs for a step; any command of a block without output fails the block."""
+    trap = "trap 'failed=$?' ERR\n" if step.expected is None else ""
+    return (
+        f"echo '{_MARK}'\nfailed=\n(exit $code)\n{trap}{step.command}\n"
+        f'code=$?\ntrap - ERR\necho "{_MARK}${{failed:-$code}}"\n'
+    )
 
 
 def _environment(folder: Path, steps: list[Step], programs: Path | None) -> dict[str, str]:

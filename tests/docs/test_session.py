@@ -62,6 +62,19 @@ def test_a_page_that_is_wrong(right: str, wrong: str, found: str, tmp_path: Path
     assert found in "\n".join(run_page(PAGE.replace(right, wrong), tmp_path))
 
 
+def test_a_command_that_fails_within_a_block_fails_the_block(tmp_path: Path) -> None:
+    """The exit code of the first command counts, although the last one succeeds."""
+    wrong = run_page("```sh\nls nothing\ntrue\n```\n", tmp_path)
+
+    assert len(wrong) == 1
+    assert "ended with 2" in wrong[0]
+
+
+def test_a_command_whose_failure_a_block_handles_is_no_failure(tmp_path: Path) -> None:
+    """`ls nothing || true` succeeds."""
+    assert run_page("```sh\nls nothing || true\nif ls nothing; then false; fi\n```\n", tmp_path) == []
+
+
 def test_blocks_that_another_test_runs_are_left_out() -> None:
     """A second word behind the language keeps a block from being run."""
     assert [step.command.strip() for step in steps_of(PAGE) if "exit 1" in step.command] == []
