@@ -43,7 +43,7 @@ from eventbridge.version import wheel_file
 class EventBridgeError(Exception):
     """The base of all errors of EventBridge."""
 
-    exit_code = 1
+    exit_code = 70
 
 
 class UserError(EventBridgeError):
@@ -272,6 +272,10 @@ class SparkError(InfrastructureError):
 class TransformFailed(EventBridgeError):
     """One event cannot be rendered by one transform, so its delivery becomes a dead letter."""
 
+    exit_code = 1
+
 
 class BudgetSpent(EventBridgeError):
     """The CPU budget of a rule's transforms in this batch is spent, so the event is routed later."""
+
+    exit_code = 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eventbridge import errors
-from eventbridge.cli.failure import ABORTED, CODES, SYSTEM, USAGE, product_failure
+from eventbridge.cli.failure import ABORTED, BUG, CODES, SYSTEM, USAGE, product_failure
 from eventbridge.cli.suggestion import suggestion
 from eventbridge.errors import EventBridgeError, NotFoundError, UserError
 
@@ -40,25 +40,26 @@ WRONG = [
 def test_an_error_with_json_is_one_object_on_the_last_line(
     arguments: tuple[str, ...], code: str, exit_code: int, eventbridge: Callable[..., Any]
 ) -> None:
-    """Standard output stays empty; the last line of standard error has `error`, `message` and `exit_code`."""
+    """Standard output stays empty; the last line of standard error has code, message, remedy and exit code."""
     result = eventbridge(*arguments, "--json")
     text = eventbridge(*arguments)
-    found = json.loads(result.err.splitlines()[-1])
+    found = json.loads(result.err.splitlines()[-1])["error"]
 
     assert (result.code, result.out) == (exit_code, "")
     assert (text.code, text.out) == (exit_code, "")
-    assert set(found) == {"error", "message", "exit_code"}
-    assert (found["error"], found["exit_code"]) == (code, exit_code)
-    assert text.err.endswith(f"error: {found['message']}\n")
+    assert set(found) == {"code", "message", "remedy", "exit_code"}
+    assert found["remedy"] is None or found["message"].endswith(found["remedy"])
+    assert (found["code"], found["exit_code"]) == (code, exit_code)
+    assert text.err.endswith(f"Error: {found['message']}\n")
 
 
 def test_errors_in_rule_files_are_fields(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """A program reads file, line, column, path, message and remedy of each error, whichever command met them."""
     (shop.rules / "orders.yaml").write_text("buses: {orders: {source: {type: embeded}}}\n")
 
-    found = json.loads(eventbridge("status", "--json").err.splitlines()[-1])
+    found = json.loads(eventbridge("status", "--json").err.splitlines()[-1])["error"]
 
-    assert found["error"] == "invalid_rules"
+    assert found["code"] == "invalid_rules"
     assert [set(each) for each in found["errors"]] == [{"file", "line", "column", "path", "message", "remedy"}]
     assert (found["errors"][0]["line"], found["errors"][0]["path"]) == (1, "$.buses.orders.source.type")
 
@@ -66,32 +67,32 @@ def test_errors_in_rule_files_are_fields(shop: Any, eventbridge: Callable[..., A
 def test_a_failure_of_the_machine_has_its_shape_too(shop: Any) -> None:
     """A home that cannot be made is no traceback and no text: exit code 4 and the JSON object."""
     result = shop.run_process("rules", "pause", "all-orders", "--json", env={"EVENTBRIDGE_HOME": "/proc/nowhere"})
-    found = json.loads(result.err.splitlines()[-1])
+    found = json.loads(result.err.splitlines()[-1])["error"]
 
     assert (result.code, result.out) == (4, "")
     assert found["exit_code"] == 4
-    assert found["error"] in set(CODES.values()) | {SYSTEM}
+    assert found["code"] in set(CODES.values()) | {SYSTEM}
 
 
 def test_json_behind_two_dashes_is_an_argument(eventbridge: Callable[..., Any]) -> None:
     """What follows `--` is no option: the error is text."""
-    assert eventbridge("rules", "show", "--", "--json").err.startswith("error: no rule file defines a rule '--json'")
+    assert eventbridge("rules", "show", "--", "--json").err.startswith("Error: no rule file defines a rule '--json'")
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
     """Each class of errors has a code of its own, and docs/reference/cli/index.md lists them all."""
     classes = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, EventBridgeError)}
-    codes = [*CODES.values(), USAGE, ABORTED, SYSTEM]
+    codes = [*CODES.values(), USAGE, ABORTED, SYSTEM, BUG]
     section = PAGE.read_text().partition("## Common behaviour")[2].partition("\n## ")[0]
 
     assert set(CODES) == classes
     assert len(set(codes)) == len(codes)
-    assert sorted(re.findall(r"^\| `(\w+)` \| [0-4] \|", section, re.MULTILINE)) == sorted(codes)
+    assert sorted(re.findall(r"^\| `(\w+)` \| \d+ \|", section, re.MULTILINE)) == sorted(codes)
 
 
 def test_the_table_of_codes_has_the_exit_codes() -> None:
     """In docs/reference/cli/index.md each code stands with the exit code that its error has."""
-    table = dict(re.findall(r"^\| `(\w+)` \| ([0-4]) \|", PAGE.read_text(), re.MULTILINE))
+    table = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", PAGE.read_text(), re.MULTILINE))
 
     assert {code: int(table[code]) for code in CODES.values()} == {
         code: error.exit_code for error, code in CODES.items()
@@ -99,11 +100,11 @@ def test_the_table_of_codes_has_the_exit_codes() -> None:
 
 
 def test_text_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without --json an error is `error:` and its message."""
+    """Without --json an error is `Error:` and its message."""
     monkeypatch.setattr(sys, "argv", ["eventbridge", "status"])
 
-    assert product_failure(NotFoundError("no rule")) == "error: no rule\n"
-    assert product_failure(UserError("é")) == "error: é\n"
+    assert product_failure(NotFoundError("no rule")) == "Error: no rule\n"
+    assert product_failure(UserError("é")) == "Error: é\n"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_a_command_or_option_that_is_none_gets_what_may_be_meant(
 
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("Usage: eventbridge ")
-    assert f"\nerror: {said}" in result.err
+    assert f"\nError: {said}" in result.err
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
     result = eventbridge(*arguments)
 
     assert (result.code, result.out) == (2, "")
-    assert json.loads(result.err)["message"] == f"No such option: --json. {said}"
+    assert json.loads(result.err)["error"]["message"] == f"No such option: --json. {said}"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_a_name_that_is_none_needs_no_confirmation(shop: Any, eventbridge: Calla
     assert "--yes" not in refused.err
 
 
-@pytest.mark.parametrize(("response", "code"), [("n", 1), ("y", 0)])
+@pytest.mark.parametrize(("response", "code"), [("n", 2), ("y", 0)])
 def test_a_confirmation_at_a_terminal_is_asked(response: str, code: int, shop: Any) -> None:
     """A person is asked: no ends the command with code 1, yes continues."""
     ours, theirs = pty.openpty()
@@ -250,3 +251,17 @@ def test_a_confirmation_at_a_terminal_is_asked(response: str, code: int, shop: A
     assert process.returncode == code, err
     assert "Disable it?" in out
     assert ("aborted" in err) == (response == "n")
+
+
+def test_a_bug_is_70_with_its_traceback_and_where_to_report_it(
+    eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that no code expects is EventBridge's own fault, and not a difference that was found."""
+    monkeypatch.setattr("eventbridge.views.buses.status", lambda *_, **__: [][0])
+
+    text, document = eventbridge("buses", "list"), eventbridge("buses", "list", "--json")
+
+    assert (text.code, document.code) == (70, 70)
+    assert "Traceback" in text.err
+    assert "Error: EventBridge itself failed: IndexError: list index out of range. This is a bug" in text.err
+    assert json.loads(document.err.splitlines()[-1])["error"]["code"] == "internal_error"

@@ -33,7 +33,7 @@ def test_a_folder_that_is_missing_is_made_only_on_request(tmp_path: Path, eventb
 
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith(
-        f"error: the folder {tmp_path / 'dgas'} does not exist. Correct the name, or pass --create"
+        f"Error: the folder {tmp_path / 'dgas'} does not exist. Correct the name, or pass --create"
     )
     assert not (tmp_path / "dgas").exists()
     assert eventbridge("init-airflow", str(tmp_path / "dgas"), "--create").code == 0
@@ -104,7 +104,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
 
     assert done.returncode == 2
     assert done.stderr == (
-        "error: airflow is not installed. It belongs to the extra airflow: "
+        "Error: airflow is not installed. It belongs to the extra airflow: "
         f"pip install './dist/eventbridge_airflow-{__version__}-py3-none-any.whl[airflow]'. "
         "`make wheel` builds that wheel in a checkout; docs/howto/install.md also shows how to install from a git URL\n"
     )

@@ -146,5 +146,5 @@ def test_a_bus_that_fails_says_how_far_it_came(shop: Any, eventbridge: Callable[
     result = eventbridge("events", "publish", "orders", file)
 
     assert result.code == 4
-    assert result.err.endswith("error: 1,000 events were published, but none from line 1001 on: the disk is full\n")
+    assert result.err.endswith("Error: 1,000 events were published, but none from line 1001 on: the disk is full\n")
     assert sum(map(len, messages(shop).values())) == 1_000

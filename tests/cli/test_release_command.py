@@ -136,7 +136,7 @@ def test_an_unknown_rule_cannot_be_released(held: Any, eventbridge: Callable[...
     wrong = eventbridge("rules", "release", "expensve")
 
     assert wrong.code == 2
-    assert wrong.err == "error: no rule file defines a rule 'expensve'. Did you mean expensive?\n"
+    assert wrong.err == "Error: no rule file defines a rule 'expensve'. Did you mean expensive?\n"
 
 
 STRICT = """

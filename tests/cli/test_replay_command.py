@@ -28,6 +28,6 @@ def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable
 
     assert (resumed.code, resumed.out) == (2, "")
     assert resumed.err == (
-        f"error: replay {begun.replay_id} is cancelled, and none of its batches is in progress: "
+        f"Error: replay {begun.replay_id} is cancelled, and none of its batches is in progress: "
         "there is nothing to continue. `eventbridge replays start orders --from TIME` starts a new one\n"
     )

@@ -29,7 +29,7 @@ def test_check_reports_every_error_with_its_place(shop: Any, eventbridge: Callab
     assert result.code == 2
     assert result.out == ""
     lines = result.err.splitlines()
-    assert lines[0].startswith("error: ")
+    assert lines[0].startswith("Error: ")
     assert len(lines) > 2
     assert any("second.yaml:3:" in line and "$.rules.x.bus" in line and "orders" in line for line in lines)
     assert any("second.yaml:4:" in line and "pattern" in line for line in lines)
@@ -58,7 +58,7 @@ def test_a_terminal_gets_no_more_errors_than_it_can_hold(delivered: Any, eventbr
 
     assert count > 300
     assert len(checked.err.splitlines()) == 202
-    assert checked.err.splitlines()[0] == f"error: {count} errors in the rule files:"
+    assert checked.err.splitlines()[0] == f"Error: {count} errors in the rule files:"
     assert checked.err.splitlines()[-1] == f"and {count - 200} more"
     assert sum("more.yaml" in line for line in status.out.splitlines()) == 200
     assert f"  and {count - 200} more\n" in status.out
@@ -308,7 +308,7 @@ def test_a_pattern_that_is_none(content: bytes, tmp_path: Path, eventbridge: Cal
     result = eventbridge("rules", "test", "--pattern", str(tmp_path / "pattern.json"))
 
     assert result.code == 2
-    assert result.err.startswith("error: ")
+    assert result.err.startswith("Error: ")
     assert result.err.count("\n") == 1
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 from typing import Annotated, NoReturn
 
 import typer
@@ -31,10 +32,19 @@ from eventbridge.cli import (
     targets,
     tokens,
 )
-from eventbridge.cli.failure import ABORTED, SYSTEM, UsageError, failure, product_failure, usage_failure
+from eventbridge.cli.failure import (
+    ABORTED,
+    BUG_EXIT_CODE,
+    SYSTEM,
+    UsageError,
+    failure,
+    product_failure,
+    unexpected_failure,
+    usage_failure,
+)
 from eventbridge.cli.output import CLOSED_PIPE, end_output, print_line
 from eventbridge.cli.suggestion import Group
-from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMissing
+from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMissing, UserError
 from eventbridge.version import __version__
 
 HELP = """
@@ -45,10 +55,11 @@ Commands that print data take `-o json`, or --json, and `-o yaml`.
 \b
 Exit codes:
   0    done
-  1    a check failed, a damaged file was skipped, or EventBridge itself failed
+  1    something was found: a difference, a failed check, a file that cannot be read
   2    your input is wrong: a rule, a setting, a name or the command line
   3    EventBridge stopped so that nothing is lost: you must act
   4    a disk, database, bus or Spark failed: nothing is lost, try again
+  70   a bug of EventBridge: please report it
   130  interrupted by Ctrl-C (143: by SIGTERM)
 """
 
@@ -121,6 +132,8 @@ def main() -> None:
         _run()
     except BrokenPipeError:
         _end_unread()
+    except Exception as error:
+        _fail_as_bug(error)
 
 
 def _run() -> None:
@@ -133,7 +146,7 @@ def _run() -> None:
     except UsageError as error:
         _fail(usage_failure(error), error.exit_code)
     except typer.Abort:
-        _fail(failure(ABORTED, "aborted", EventBridgeError.exit_code), EventBridgeError.exit_code)
+        _fail(failure(ABORTED, "aborted: nothing was changed", UserError.exit_code), UserError.exit_code)
     except EventBridgeError as error:
         _fail(product_failure(error), error.exit_code)
     except ModuleNotFoundError as error:
@@ -144,10 +157,18 @@ def _run() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:  # such as a full disk, or a folder without permission
-        where = f"{error.filename}: " if error.filename else ""
-        text = f"{where}{os.strerror(error.errno) if error.errno else error}"
-        _fail(failure(SYSTEM, text, InfrastructureError.exit_code), InfrastructureError.exit_code)
+        _fail(failure(SYSTEM, _os_error_text(error), InfrastructureError.exit_code), InfrastructureError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _os_error_text(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{os.strerror(error.errno) if error.errno else error}"
+
+
+def _fail_as_bug(error: Exception) -> NoReturn:
+    traceback.print_exception(error)
+    _fail(unexpected_failure(error), BUG_EXIT_CODE)
 
 
 def _end_unread() -> None:

@@ -1,7 +1,8 @@
-"""Formats the error of a failed command as `error: ...` for people, or with `--json` as a JSON object on one line."""
+"""Formats the error of a failed command as `Error: ...` for people, or with `--json` as a JSON object on one line."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -18,8 +19,16 @@ UsageError: Final[Any] = typer.BadParameter.__base__
 USAGE: Final = "usage"
 ABORTED: Final = "aborted"
 SYSTEM: Final = "system_failed"
+BUG: Final = "internal_error"
 
-#: The field `error` of the JSON form, by class. Programs compare these codes, so a class may be renamed but not its
+#: The exit code of a bug, `EX_SOFTWARE` of sysexits.h.
+BUG_EXIT_CODE: Final = errors.EventBridgeError.exit_code
+REPORT: Final = "This is a bug: report it with the lines above to the people who maintain EventBridge (CONTRIBUTING.md)"
+
+#: The end of a sentence, after which another one begins.
+_SENTENCE = re.compile(r"(?<=[^.][.?])\s+(?=[A-Z`])")
+
+#: The field `code` of the JSON form, by class. Programs compare these codes, so a class may be renamed but not its
 #: code.
 CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.EventBridgeError: "failed",
@@ -69,19 +78,36 @@ def has_json_option(arguments: Iterable[str]) -> bool:
 
 
 def failure(code: str, message: str, exit_code: int, **more: object) -> str:
-    """Return a failure as it is written to standard error: a line, or with `--json` a JSON object on one line.
+    """Return a failure as it is written to standard error: a line, or where a document was asked for JSON on one line.
 
+    `remedy` is what to do about it: of `more`, or the message after its first sentence, None if it has only one.
     `more` are further fields of the JSON object.
     """
     if has_json_option(sys.argv[1:]):
-        return write_document({"error": code, "message": message, "exit_code": exit_code} | plain(more)) + "\n"
-    return f"error: {message}\n"
+        fields = {"code": code, "message": message, "remedy": _remedy(message), "exit_code": exit_code}
+        return write_document({"error": fields | plain(more)}) + "\n"
+    return f"Error: {message}\n"
+
+
+def _remedy(message: str) -> str | None:
+    parts = _SENTENCE.split(message, maxsplit=1)
+    return parts[1].strip() if len(parts) > 1 and parts[1].strip() else None
 
 
 def product_failure(error: errors.EventBridgeError) -> str:
     """Return an EventBridgeError as it is written to standard error; errors in rule files are a field of the JSON."""
-    more = {"errors": error.errors} if isinstance(error, errors.RuleFileError) else {}
+    more: dict[str, object] = {}
+    if isinstance(error, errors.RuleFileError):
+        more = {"errors": error.errors, "remedy": None}
+    elif isinstance(error, errors.PatternError | errors.TransformError):
+        more = {"remedy": error.remedy or None}
     return failure(CODES[type(error)], str(error), error.exit_code, **more)
+
+
+def unexpected_failure(error: BaseException) -> str:
+    """Return an error that no code expects, a bug of EventBridge, with where to report it."""
+    message = f"EventBridge itself failed: {type(error).__name__}: {error}. {REPORT}"
+    return failure(BUG, message, BUG_EXIT_CODE, remedy=REPORT)
 
 
 def usage_failure(error: Any) -> str:

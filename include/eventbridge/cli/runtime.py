@@ -99,7 +99,7 @@ def _recorded_action(runtime: Runtime) -> Iterator[None]:
     words = sys.argv[1:]
     call = " ".join(["eventbridge", *(word for word in words[:2] if not word.startswith("-"))])
     number = note_action(runtime, f"command, {user()}@{socket.gethostname()}", call, {"arguments": words})
-    code = 1
+    code = EventBridgeError.exit_code
     try:
         yield
         code = 0
