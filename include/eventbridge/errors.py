@@ -113,7 +113,9 @@ class RuleError:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}. {self.remedy}"
+        # a key in the path may contain line breaks and control characters of terminals
+        path = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in self.path)
+        return f"{self.file}:{self.line}:{self.column}: {path}: {self.message}. {self.remedy}"
 
 
 #: The maximum number of errors in one message; a wrongly generated file may have hundreds of thousands.

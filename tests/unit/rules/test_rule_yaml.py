@@ -219,6 +219,13 @@ def test_value_that_readers_of_yaml_disagree_about(tmp_path: Path, line: bytes, 
     assert [expected.replace("FILE", str(tmp_path / "r.yaml"))] == errors(tmp_path, HEAD + line + b"\n")
 
 
+def test_control_characters_of_a_key_are_escaped_in_its_error(tmp_path: Path) -> None:
+    """A line break and an escape sequence in a key neither break the line of the error nor reach the terminal."""
+    (error,) = errors(tmp_path, HEAD + b'    pattern: {"a\\n\\e[31m": [yes]}\n')
+
+    assert "$.rules.r.pattern['a\\n\\x1b[31m'][0]: yes without quotes" in error
+
+
 @pytest.mark.parametrize("word", ["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
 def test_word_that_is_a_boolean_to_some(tmp_path: Path, word: str) -> None:
     """YAML 1.1's words for true and false are neither guessed as such nor as text."""
