@@ -220,7 +220,7 @@ def _measured(installation: Site, rounds: int, old: str) -> dict[str, Asked]:
     """Return what each page takes, warm."""
     with _served(installation) as (browser, server, bearer):
         batch = re.findall(r'/page/batches/([0-9a-f-]{36})">[^<]*</a></td><td>normal</td><td>bench', _batches(browser))
-        call = {"bus": BUS, "since": "1h", "rules": ["r00007"]}
+        call = {"bus": BUS, "from": "1h", "rules": ["r00007"]}
         replay = browser.post("/v1/replays", json=call, headers=bearer).json()["replay_id"]
         event = browser.get(f"/v1/events/e{0:09d}", headers=bearer).json()["events"][0]
         letters = re.findall(

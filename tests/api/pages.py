@@ -28,6 +28,7 @@ EXAMPLES = {
     "/batches/{batch_id}/chunks/{chunk_id}": "/batches/{batch}/chunks/0",
     "/dead-letters": "/dead-letters",
     "/dead-letters/{name:path}": "/dead-letters/{dead_letter}",
+    "/errors": "/errors",
     "/event": "/event?id=o2",
     "/events": "/events?type=order.placed",
     "/redrive": "/redrive?rule=refused",
@@ -83,7 +84,7 @@ def _named(server: Server) -> dict[str, str]:
     folder = server.installation.folder
     if folder not in _known:
         with server.client(server.installation.token("pages", "read", "operate")) as client:
-            call = {"bus": "orders", "since": "1h", "rules": ["refused"]}
+            call = {"bus": "orders", "from": "1h", "rules": ["refused"]}
             replay = client.post("/v1/replays", json=call).raise_for_status().json()["replay_id"]
             client.post(f"/v1/replays/{replay}/cancel").raise_for_status()
             entries = client.get("/v1/dead-letters?rule=refused").json()["dead_letters"]

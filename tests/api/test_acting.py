@@ -50,7 +50,7 @@ def test_a_target_is_checked_tested_and_enabled(operator: httpx.Client) -> None:
 
 def test_a_call_with_a_key_is_done_once(operator: httpx.Client) -> None:
     """Two requests with one key record one replay; another call with the key is refused."""
-    call = {"bus": "orders", "since": SINCE, "rules": ["all-orders"]}
+    call = {"bus": "orders", "from": SINCE, "rules": ["all-orders"]}
     key = {"Idempotency-Key": "replay-1"}
     would = operator.post("/v1/replays", json=call | {"dry_run": True}).json()
     first = operator.post("/v1/replays", json=call, headers=key)
@@ -70,8 +70,8 @@ def test_lists_are_paged(operator: httpx.Client) -> None:
     """The header Link leads to the next page, and all pages have each item once."""
     lists: dict[str, Callable[[Any], list[Any]]] = {
         "/v1/rules": lambda found: sorted(found["rules"]),
-        "/v1/targets": lambda found: [(each["rule"], each["target"]) for each in found],
-        "/v1/rule-changes": lambda found: [(each["rule"], each["version"]) for each in found],
+        "/v1/targets": lambda found: [(each["rule"], each["target"]) for each in found["targets"]],
+        "/v1/rule-changes": lambda found: [(each["rule"], each["version"]) for each in found["rule_changes"]],
         "/v1/stats": lambda found: [(each["rule"], each["day"]) for each in found["rules"]],
     }
     for path, names_in in lists.items():
@@ -99,7 +99,7 @@ def test_a_body_without_a_content_type_is_refused(operator: httpx.Client) -> Non
 def test_other_lists_are_served(operator: httpx.Client) -> None:
     """Groups of dead letters, stats, pools, schemas, checked hours."""
     groups = operator.get("/v1/dead-letter-groups").json()["groups"]
-    (schema,) = operator.get("/v1/schemas/order.placed").json()
+    (schema,) = operator.get("/v1/schemas/order.placed").json()["schemas"]
     first = operator.get("/v1/schemas", params={"limit": 1}).json()
 
     assert sorted((each["rule"] or "", each["reason"], each["count"]) for each in groups) == [
@@ -110,14 +110,16 @@ def test_other_lists_are_served(operator: httpx.Client) -> None:
         chosen = {"reason": each["reason"], "error": each["error"]}
         assert len(operator.get("/v1/dead-letters", params=chosen).json()["dead_letters"]) == each["count"]
     assert schema["sampled"] == 3
-    assert ([each["type"] for each in first["schemas"]], first["cursor"]) == (["order.placed"], None)
+    assert ([each["type"] for each in first["schemas"]], first["next"]) == (["order.placed"], None)
     assert {each["rule"] for each in operator.get("/v1/stats").json()["rules"]} >= {"all-orders"}
-    assert (operator.get("/v1/pools").status_code, operator.get("/v1/quality").json()) == (200, [])
+    assert (operator.get("/v1/pools").status_code, operator.get("/v1/quality").json()["quality_checks"]) == (200, [])
     assert operator.get("/v1/quality/2020-01-01T00:00:00Z").status_code == 404
     assert operator.get("/v1/quality/9999-12-31T23:59:59Z").status_code == 400
-    assert {each["state"] for each in operator.get("/v1/chunks").json()} == {"completed"}
-    assert ["refused/crm" in each["targets"] for each in operator.get("/v1/chunks?failures=true").json()] == [True]
-    assert {each["rule"] for each in operator.get("/v1/rule-changes").json()} == {"all-orders", "refused"}
+    assert {each["state"] for each in operator.get("/v1/chunks").json()["chunks"]} == {"completed"}
+    failed = operator.get("/v1/chunks?failures=true").json()["chunks"]
+    assert ["refused/crm" in each["targets"] for each in failed] == [True]
+    changes = operator.get("/v1/rule-changes").json()["rule_changes"]
+    assert {each["rule"] for each in changes} == {"all-orders", "refused"}
     assert "shadow" in operator.get("/v1/rules/refused/shadows").json()["detail"]
 
 
@@ -143,7 +145,7 @@ def test_actions_are_recorded(delivered: Server, operator: httpx.Client) -> None
     operator.post(f"{path}/send", json={"event": order(9)})
     operator.put("/v1/targets/never/archive/rate", json={"rate": "1/s"})
     newest = operator.get("/v1/actions", params={"limit": 1}).json()
-    (older,) = operator.get("/v1/actions", params={"limit": 1, "cursor": newest["cursor"]}).json()["actions"]
+    (older,) = operator.get("/v1/actions", params={"limit": 1, "cursor": newest["next"]}).json()["actions"]
     (refused,) = newest["actions"]
 
     commands = [

@@ -22,7 +22,7 @@ def pages(reader: httpx.Client, path: str, name: str, **parameters: Any) -> list
     while cursor is not None:
         response = reader.get(path, params={"limit": 1, "cursor": cursor, **parameters}).json()
         found += response[name]
-        cursor = response["cursor"]
+        cursor = response["next"]
     return found
 
 
@@ -33,7 +33,7 @@ def test_pages_of_one_item_make_up_the_whole_list(path: str, name: str, reader: 
     """No item is repeated or missing, and the order is the same."""
     whole = reader.get(path, params={"limit": 500}).json()
 
-    assert whole["cursor"] is None
+    assert whole["next"] is None
     assert len(whole[name]) >= 1
     assert pages(reader, path, name) == whole[name]
 
@@ -44,7 +44,7 @@ def test_events_are_found_by_type_source_and_subject(reader: httpx.Client) -> No
         text: sorted(each["event_id"] for each in reader.get(f"/v1/events?{text}").json()["events"])
         for text in (
             "type=order.placed&bus=orders",
-            "source=/shop&since=1h",
+            "source=/shop&from=1h",
             "type=order.paid",
             "subject=none",
             'subject=the "Zürich"',
@@ -54,7 +54,7 @@ def test_events_are_found_by_type_source_and_subject(reader: httpx.Client) -> No
 
     assert found == {
         "type=order.placed&bus=orders": ["o0", "o1", "o2"],
-        "source=/shop&since=1h": ["o0", "o1", "o2"],
+        "source=/shop&from=1h": ["o0", "o1", "o2"],
         "type=order.paid": [],
         "subject=none": [],
         'subject=the "Zürich"': ["o1"],
@@ -105,7 +105,7 @@ def test_buses_have_their_partitions(reader: httpx.Client) -> None:
 
     assert (orders["source"], orders["topics"], orders["rules"]) == ("embedded", ["placed", "paid"], 2)
     assert {each["lag"] for each in orders["partitions"]} == {0}
-    assert orders in reader.get("/v1/buses").json()
+    assert orders in reader.get("/v1/buses").json()["buses"]
     assert reader.get("/v1/buses/order").status_code == 404
 
 
@@ -117,7 +117,7 @@ def test_replays_match_the_command_line(reader: httpx.Client, delivered: Server)
     assert [(each["replay_id"], each["state"]) for each in found["replays"]] == [
         (each["replay_id"], each["state"]) for each in printed
     ]
-    assert found["cursor"] is None
+    assert found["next"] is None
     assert reader.get("/v1/replays/ff").status_code == 404
 
 

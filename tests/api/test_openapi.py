@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -210,4 +211,36 @@ def test_every_call_is_described(described: Server) -> None:
         "application/json",
     ]
     assert publish["security"] == [{"token": []}]
-    assert all(call["summary"] and call["description"] for path in paths.values() for call in path.values())
+
+
+def lacking(document: dict[str, Any]) -> list[str]:
+    """Return what the description of each call lacks."""
+    found: list[str] = []
+    calls = [(f"{method} {path}", call) for path, of in document["paths"].items() for method, call in of.items()]
+    ids = [call.get("operationId", "") for _, call in calls]
+    for name, call in calls:
+        found += [
+            f"{name}: no {part}" for part in ("summary", "description", "tags", "operationId") if not call.get(part)
+        ]
+        if not re.fullmatch("[a-z]+(_[a-z]+)+", call["operationId"]) or ids.count(call["operationId"]) > 1:
+            found.append(f"{name}: operationId {call['operationId']}")
+        for content in call.get("requestBody", {}).get("content", {}).values():
+            schema = content["schema"]
+            named = document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2], {})
+            if "example" not in content and not named.get("examples"):
+                found.append(f"{name}: no example of its body")
+        for status, response in call["responses"].items():
+            content = response.get("content", {})
+            if status.startswith("2") and "application/json" in content and not content["application/json"]["schema"]:
+                found.append(f"{name}: no schema of {status}")
+            if status.startswith("4") and "application/problem+json" not in content:
+                found.append(f"{name}: no problem of {status}")
+            if "application/problem+json" in content and "Codes: `" not in response["description"]:
+                found.append(f"{name}: no codes of {status}")
+    return found
+
+
+def test_no_call_lacks_a_part_of_its_description(described: Server) -> None:
+    """Summary, description, tag, readable id, example of its body, schema of its response, problems with codes."""
+    with described.client(described.installation.token("completer", "metrics")) as client:
+        assert lacking(client.get("/openapi.json").json()) == []

@@ -93,16 +93,16 @@ def test_own_objects_are_shown(crm: httpx.Client) -> None:
     (event,) = crm.get("/v1/events/o2").json()["events"]
 
     assert list(crm.get("/v1/rules").json()["rules"]) == ["refused"]
-    assert [(each["rule"], each["target"]) for each in crm.get("/v1/targets").json()] == [("refused", "crm")]
+    assert [(each["rule"], each["target"]) for each in crm.get("/v1/targets").json()["targets"]] == [("refused", "crm")]
     assert sorted(each["rule"] or "" for each in entries) == ["", "refused"]
-    assert [each["bus"] for each in crm.get("/v1/buses").json()] == ["orders"]
+    assert [each["bus"] for each in crm.get("/v1/buses").json()["buses"]] == ["orders"]
     assert {each["rule"] for each in (*event["rules"], *event["deliveries"])} == {"refused"}
     assert len(crm.get("/v1/events", params={"bus": "orders"}).json()["events"]) == 3
 
 
 def test_objects_of_others_cannot_be_changed(delivered: Server, token: str, crm: httpx.Client) -> None:
     """Rules of others are not found, redrives and replays need own rules, and buses of others take no events."""
-    replay = {"bus": "orders", "since": SINCE}
+    replay = {"bus": "orders", "from": SINCE}
     statuses = [
         crm.post(f"/v1/rules/{OTHER}/pause").status_code,
         crm.post(f"/v1/targets/{OTHER}/archive/send", json={"event": order(9)}).status_code,

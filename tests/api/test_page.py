@@ -36,6 +36,7 @@ WANTED = {
     "/batches/{batch_id}/chunks/{chunk_id}": "dead_lettered",
     "/dead-letters": "malformed",
     "/dead-letters/{name:path}": "ConnectionRefused",
+    "/errors": "scope_required",
     "/event": "dead_lettered",
     "/events": "o1",
     "/redrive": "refused/crm",

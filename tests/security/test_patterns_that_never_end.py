@@ -107,7 +107,7 @@ def test_a_pattern_that_is_too_large_is_refused(kind: str, reading: httpx.Client
 def test_a_replay_takes_no_larger_pattern(kind: str, server: Server) -> None:
     """A dry run, which looks through the archive, refuses it before that."""
     token = server.installation.token(f"replaying-{kind}", "read", "operate", "payloads")
-    call = {"bus": "orders", "since": "1h", "dry_run": True, "pattern": TOO_LARGE[kind]}
+    call = {"bus": "orders", "from": "1h", "dry_run": True, "pattern": TOO_LARGE[kind]}
     with server.client(token) as client:
         response = client.post("/v1/replays", json=call, timeout=120)
 

@@ -31,7 +31,7 @@ CONDITIONS = frozenset({"sql", "pattern", "where", "condition", "expression", "f
 SHOWN = frozenset(
     {
         *("bus", "rule", "target", "rules", "targets", "names", "name", "batch", "delivery", "id", "event", "event_id"),
-        *("type", "source", "since", "until", "reason", "error", "find", "after", "cursor"),
+        *("type", "source", "since", "until", "from", "to", "reason", "error", "find", "after", "cursor"),
     }
 )
 #: Names of parameters that select nothing: how much is returned, what is done, and the caller's own input.
@@ -155,14 +155,14 @@ def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.
             for name in names or {"sql", "pattern"}:
                 value: Any = {"data": {"card": [CARD]}} if name == "pattern" else f"event->>'$.data.card' = '{CARD}'"
                 text = value if isinstance(value, str) else json.dumps(value)
-                needed = {"bus": "orders", "since": "1h", "rule": "numbers"}
+                needed = {"bus": "orders", "from": "1h", "rule": "numbers"}
                 if form:
                     sent_form = needed | {"key": key, name: text}
                     response = blind.post(path_of(route), data=sent_form, headers=OWN)
                 elif method == "GET":
                     response = blind.get(path_of(route), params=needed | {name: text})
                 else:
-                    response = blind.request(method, path_of(route), json={"bus": "orders", "since": "1h", name: value})
+                    response = blind.request(method, path_of(route), json={"bus": "orders", "from": "1h", name: value})
                 responded[method, route.path, name] = response.status_code, NEEDED in response.text
 
     assert {("POST", "/v1/replays"), ("GET", "/page/replay"), ("POST", "/page/replay")} <= set(asked)
@@ -198,7 +198,7 @@ def test_a_pattern_is_tried_on_ones_own_event_without_the_right(blind: httpx.Cli
 
 def test_a_dry_run_counts_nothing_by_a_condition(blind: httpx.Client, seeing: httpx.Client) -> None:
     """An event's own value and another one get the same response; a caller with the right gets the number."""
-    call = {"bus": "orders", "since": "1h", "dry_run": True}
+    call = {"bus": "orders", "from": "1h", "dry_run": True}
     guesses = [{"pattern": {"data": {"card": [card]}}} for card in (CARD, "5500000000000004")]
     calls = (blind.post("/v1/replays", json=call | guess) for guess in guesses)
     reported = {(each.status_code, each.text) for each in calls}
@@ -283,7 +283,7 @@ def test_a_condition_of_another_user_is_hidden(blind: httpx.Client, seeing: http
     """A replay, a redrive and the list of actions show their conditions only to callers with the right to payloads."""
     begun = seeing.post(
         "/v1/replays",
-        json={"bus": "orders", "since": "1h", "pattern": {"data": {"card": [CARD]}}, "rules": ["numbers"]},
+        json={"bus": "orders", "from": "1h", "pattern": {"data": {"card": [CARD]}}, "rules": ["numbers"]},
     )
     replay = begun.json()["replay_id"]
     seeing.post("/v1/redrives", json={"error": CARD})

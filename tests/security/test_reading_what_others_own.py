@@ -61,9 +61,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     everybody = made.token("everybody", "read", "operate", "payloads")
     token = made.token("shop", "read", "operate", "payloads", "publish:*", owners=["shop"])
     with Server(made) as server, server.client(everybody) as all_of_it, server.client(token) as shop:
-        replay = all_of_it.post("/v1/replays", json={"bus": "salaries", "since": "1h", "rules": ["pay"]}).json()
+        replay = all_of_it.post("/v1/replays", json={"bus": "salaries", "from": "1h", "rules": ["pay"]}).json()
         redrive = all_of_it.post("/v1/redrives", json={"rule": "pay"}).json()
-        again = {"bus": "orders", "since": "1h", "rules": ["ship"]}
+        again = {"bus": "orders", "from": "1h", "rules": ["ship"]}
         made.replay(all_of_it.post("/v1/replays", json=again).json()["replay_id"])
         paused = all_of_it.post("/v1/rules/pay/pause")
         assert paused.status_code == 200, paused.text

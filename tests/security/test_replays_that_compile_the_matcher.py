@@ -16,7 +16,7 @@ from eventbridge.bounded_call import CLOCK_SECONDS
 
 #: Long enough for a busy machine, and far less than the compilation takes.
 SOON = 15.0
-DRY_RUN = {"bus": "orders", "since": "1h", "dry_run": True}
+DRY_RUN = {"bus": "orders", "from": "1h", "dry_run": True}
 
 
 class NeverCompiled(Installation):

@@ -56,7 +56,7 @@ def busy(tmp_path: Path) -> Iterator[Server]:
     """A server of its own, which has loaded the matcher: the first dry run waits for that."""
     with Server(installed(tmp_path)) as running:
         with running.client(running.installation.token("first", "read", "operate")) as client:
-            client.post("/v1/replays", json={"bus": "orders", "since": "1h", "dry_run": True})
+            client.post("/v1/replays", json={"bus": "orders", "from": "1h", "dry_run": True})
         yield running
 
 
@@ -88,7 +88,7 @@ def until(true: Callable[[], object], seconds: float = SOON) -> bool:
 
 def preview(client: httpx.Client, sql: str, seconds: float = 60) -> httpx.Response:
     """Ask for a dry run of a replay by a condition."""
-    call = {"bus": "orders", "since": "1h", "sql": sql, "dry_run": True}
+    call = {"bus": "orders", "from": "1h", "sql": sql, "dry_run": True}
     return client.post("/v1/replays", json=call, timeout=seconds)
 
 

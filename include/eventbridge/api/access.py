@@ -42,7 +42,9 @@ class Access:
             token = await asyncio.to_thread(valid_token, self._runtime, secret)
             if token is None:
                 self._known.pop(secret, None)
-                raise _unauthorized("The token is unknown, revoked or expired. Create one: eventbridge tokens create")
+                raise _unauthorized(
+                    "The token is unknown, revoked or expired. Create one: eventbridge tokens create", "token_invalid"
+                )
             self._known[secret] = token, time.monotonic()
         return token
 
@@ -57,7 +59,7 @@ async def caller(
 ) -> ApiToken:
     """Return the token of a call; raises CallRefused if the call has no valid token."""
     if credentials is None:
-        raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...")
+        raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...", "token_required")
     access: Access = request.app.state.access
     secret = credentials.credentials
     # Where another server mounts this application, that server's users are accepted too.
@@ -89,6 +91,7 @@ def check_scope(token: ApiToken, action: str, bus: str) -> None:
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
             f"The token {token.name!r} has no scope {action}:{bus}. It has {', '.join(token.scopes)}",
+            code="scope_required",
         )
 
 
@@ -102,12 +105,14 @@ def check_general_scope(token: ApiToken, scope: str) -> None:
     """Raise CallRefused if the token lacks a scope that applies to no single bus, such as `read`."""
     if scope not in token.scopes:
         raise CallRefused(
-            HTTPStatus.FORBIDDEN, f"The token {token.name!r} has no scope {scope}. It has {', '.join(token.scopes)}"
+            HTTPStatus.FORBIDDEN,
+            f"The token {token.name!r} has no scope {scope}. It has {', '.join(token.scopes)}",
+            code="scope_required",
         )
 
 
-def _unauthorized(detail: str) -> CallRefused:
-    return CallRefused(HTTPStatus.UNAUTHORIZED, detail, {"www-authenticate": "Bearer"})
+def _unauthorized(detail: str, code: str) -> CallRefused:
+    return CallRefused(HTTPStatus.UNAUTHORIZED, detail, {"www-authenticate": "Bearer"}, code=code)
 
 
 _RULE = "/rules/{rule}"
@@ -127,7 +132,7 @@ _OWNER_CALLS = (
 OWNER_ROUTES = frozenset(
     {
         *(V1 + path for path in _OWNER_CALLS),
-        *("/page", "/page/lag.json", "/page/event", "/page/events", "/page/request", "/page/rules"),
+        *("/page", "/page/errors", "/page/lag.json", "/page/event", "/page/events", "/page/request", "/page/rules"),
         *("/page/rules/{name}", "/page/rules/{name}/operate", "/page/rules/{name}/test"),
         *("/page/schemas", "/page/schemas/{type:path}"),
         *("/page/targets", "/page/targets/{rule}/{name}", "/page/targets/{rule}/{name}/try"),
@@ -154,6 +159,7 @@ def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
             HTTPStatus.FORBIDDEN,
             f"This call covers the rules of every owner, but you may see only the rules of these owners: {named}. "
             "Use a token without owners or, in Airflow, ask for the right to see all rules",
+            code="owner_required",
         )
     return runtime.restrict_to_owners(owners)
 
@@ -176,4 +182,5 @@ def check_publishes(token: ApiToken, name: str, rules: RuleSet) -> None:
         HTTPStatus.FORBIDDEN,
         f"The token {token.name!r} belongs to {', '.join(token.owners)}, and the bus {bus.name!r} to "
         f"{bus.owner or 'no owner. Name the bus in the scope of the token'}",
+        code="owner_required",
     )

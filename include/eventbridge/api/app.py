@@ -18,6 +18,7 @@ from eventbridge.api import documents, handshake, hooks, lists, metrics, operati
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import CallPools
+from eventbridge.api.descriptions import DescribedApi
 from eventbridge.api.host_paths import HostPaths
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.middleware import BodyLimit, HeadAsGet, SafeHeaders
@@ -110,7 +111,7 @@ def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastA
 
 def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], *dependencies: Any) -> FastAPI:
     """Return an application without routes, with the middleware and the error handlers."""
-    app = FastAPI(
+    app = DescribedApi(
         title="EventBridge for Airflow and Spark",
         version=__version__,
         description="Publishes events to the event buses of an installation, and reports and controls their delivery.",
@@ -143,7 +144,13 @@ class Health(BaseModel):
     rules: _State = Field(description="`failing` if the rule files were never valid.")
 
 
-@_own_router.get("/health", summary="Get the health of the server", responses={503: {"model": Health}})
+@_own_router.get(
+    "/health",
+    summary="Get the health of the server",
+    operation_id="get_health",
+    tags=["state"],
+    responses={503: {"model": Health}},
+)
 async def health(request: Request, response: Response) -> Health:
     """Check the ledger and the rules. The call needs no token, and returns 503 if either check fails."""
     runtime: Runtime = request.app.state.runtime

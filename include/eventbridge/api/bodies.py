@@ -53,12 +53,17 @@ def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
     """
     media_types = [value for name, value in headers if name == "content-type"]
     if len(media_types) > 1:
-        raise CallRefused(HTTPStatus.BAD_REQUEST, "The request has more than one header Content-Type. Send it once")
+        raise CallRefused(
+            HTTPStatus.BAD_REQUEST,
+            "The request has more than one header Content-Type. Send it once",
+            code="invalid_body",
+        )
     media_type = kind_of(media_types[0]) if media_types else ""
     if media_type in (BATCHED, STRUCTURED) and content.startswith(_GZIP):
         raise CallRefused(
             HTTPStatus.BAD_REQUEST,
             "The body is in gzip, but no header says so. Send Content-Encoding: gzip. Nothing was published",
+            code="invalid_body",
         )
     if media_type == BATCHED:
         return _elements(content)
@@ -67,6 +72,7 @@ def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
             raise CallRefused(
                 HTTPStatus.BAD_REQUEST,
                 f"The body is an array, but {STRUCTURED} is for one event. Send an array as {BATCHED}",
+                code="invalid_body",
             )
         return [content]
     if any(name.startswith(_PREFIX) for name, _ in headers):
@@ -85,7 +91,7 @@ def _elements(content: bytes) -> list[bytes]:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         one = f". Send one event as {STRUCTURED}" if content.lstrip(_WHITE_SPACE).startswith(b"{") else ""
         detail = f"The body is not a JSON array: {error}{one}. Nothing was published"
-        raise CallRefused(HTTPStatus.BAD_REQUEST, detail) from None
+        raise CallRefused(HTTPStatus.BAD_REQUEST, detail, code="invalid_body") from None
     events: list[bytes] = []
     for name in _ARRAY_FIELDS:
         element = getattr(found, name)
@@ -93,7 +99,7 @@ def _elements(content: bytes) -> list[bytes]:
             break
         events.append(bytes(element))
     if not events:
-        raise CallRefused(HTTPStatus.BAD_REQUEST, "The array has no events. Send at least one")
+        raise CallRefused(HTTPStatus.BAD_REQUEST, "The array has no events. Send at least one", code="invalid_body")
     if len(events) > MAX_EVENTS:
         raise CallRefused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -110,7 +116,9 @@ def _from_binary(headers: RequestHeaders, content: bytes) -> bytes:
         return event_from_binary([*given, *media_types], content or None)
     except EventError as error:
         reason = str(error).replace("header ce_", f"header {_PREFIX}", 1)  # the name that was sent
-        raise CallRefused(HTTPStatus.BAD_REQUEST, f"The headers and the body do not form an event: {reason}") from None
+        raise CallRefused(
+            HTTPStatus.BAD_REQUEST, f"The headers and the body do not form an event: {reason}", code="invalid_body"
+        ) from None
 
 
 def _attribute(value: str) -> bytes:
@@ -194,4 +202,5 @@ def _broken(coding: str, detail: str) -> CallRefused:
     return CallRefused(
         HTTPStatus.BAD_REQUEST,
         f"The body is not valid {coding}, which Content-Encoding names: {detail}. Nothing was published",
+        code="invalid_body",
     )

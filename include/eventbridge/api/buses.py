@@ -265,6 +265,7 @@ class BusWriter:
                     f"{MAX_QUEUED_BYTES:,} bytes is full. Send the call again after the delay in "
                     "Retry-After. Nothing was published",
                     {"retry-after": "1"},
+                    code="server_busy",
                 )
             self._queued_bytes += size
             self._calls.put(call)

@@ -254,7 +254,9 @@ def _pools(request: Request) -> CallPools:
 
 
 def _refusal(detail: str) -> CallRefused:
-    return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(int(WAIT_SECONDS))})
+    return CallRefused(
+        HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(int(WAIT_SECONDS))}, code="server_busy"
+    )
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from eventbridge.api import models
 from eventbridge.api.access import reader, visible_to_caller
 from eventbridge.api.call_pools import asks_buses, reads_store
+from eventbridge.api.descriptions import described, problems
 from eventbridge.api.payloads import (
     can_see_payloads,
     visible_dead_letter,
@@ -18,7 +20,7 @@ from eventbridge.api.payloads import (
     visible_rule_on_hold,
     visible_trace,
 )
-from eventbridge.api.refusal import PROBLEM, CallRefused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.api.routes import TokenFirst
 from eventbridge.dead_letters.reader import (
     DeadLetterName,
@@ -42,15 +44,16 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.json_text import plain
 from eventbridge.model.api import V1
+from eventbridge.model.why import Why
+from eventbridge.repair.audit import Audit, find_batch
 from eventbridge.repair.audit import audit as audited
-from eventbridge.repair.audit import find_batch
 from eventbridge.rules.find import find_rule
 from eventbridge.rules.frozen import content_of
 from eventbridge.runtime.batch_files import Damaged
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.rules import rule_versions as versions_of
+from eventbridge.views.status import Status, status_fields
 from eventbridge.views.status import status as status_of
-from eventbridge.views.status import status_fields
 from eventbridge.views.trace.explain import why_between
 
 #: The maximum number of dead letters that one call returns.
@@ -69,8 +72,7 @@ _STATUSES = {
     503: "The ledger, the store or the rule files fail. Try again after the delay in Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The document.", "content": {"application/json": {"schema": {}}}},
-    **{status: {"description": text, **PROBLEM} for status, text in _STATUSES.items()},
+    **problems(_STATUSES),
 }
 
 router = APIRouter(
@@ -81,10 +83,13 @@ router = APIRouter(
     responses=RESPONSES,
 )
 
-Time = Annotated[str | None, Query(description="ISO 8601 (UTC without an offset), or an age such as 2h.")]
+_TIME = "ISO 8601 (UTC without an offset), or an age such as 2h."
+#: The query parameters that limit a call to a time range.
+From = Annotated[str | None, Query(alias="from", description=f"The earliest time: {_TIME}")]
+To = Annotated[str | None, Query(alias="to", description=f"The time before which the range ends: {_TIME}")]
 
 
-@router.get("/status", summary="Get the status of every runner")
+@router.get("/status", summary="Get the status of every runner", **described("get_status", "state", Status))
 @asks_buses
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
     """Return lag, in-flight and available events and flow of each partition, newest batches, and what is unhealthy."""
@@ -98,20 +103,26 @@ def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10
     return document_response(request, load)
 
 
-@router.get("/rules/{rule}", summary="Get a rule")
+@router.get("/rules/{rule}", summary="Get a rule", **described("get_rule", "rules", dict[str, Any]))
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Return a rule in force, with its defaults filled in."""
     return document_response(request, lambda runtime: rule_document(runtime, rule))
 
 
-@router.get("/rules/{rule}/versions", summary="List the versions of a rule")
+@router.get(
+    "/rules/{rule}/versions",
+    summary="List the versions of a rule",
+    **described("list_rule_versions", "rules", models.RuleVersionList),
+)
 @reads_store
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Return a rule's newest versions, at most 10: when each came into force, and its diff to the previous one."""
-    return document_response(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
+    return document_response(
+        request, lambda runtime: {"versions": versions_of(runtime, find_rule(runtime.rule_set(), rule).name)}
+    )
 
 
-Cursor = Annotated[str | None, Query(description="The cursor of the previous page; none: the first page.")]
+Cursor = Annotated[str | None, Query(description="`next` of the previous page; none: the first page.")]
 
 
 @dataclass(frozen=True)
@@ -126,8 +137,8 @@ class DeadLetterQuery:
     error: Annotated[
         str | None, Query(description="Only dead letters with this text in the detail or in an attempt's error.")
     ] = None
-    since: Time = None
-    until: Time = None
+    since: From = None
+    until: To = None
     limit: Annotated[int, Query(ge=1, le=MAX_DEAD_LETTERS, description="The maximum number of items.")] = 50
     cursor: Cursor = None
 
@@ -146,7 +157,11 @@ class DeadLetterQuery:
         return found, damaged
 
 
-@router.get("/dead-letters", summary="List dead letters")
+@router.get(
+    "/dead-letters",
+    summary="List dead letters",
+    **described("list_dead_letters", "dead letters", models.DeadLetterList),
+)
 @reads_store
 def dead_letters(
     request: Request,
@@ -155,14 +170,14 @@ def dead_letters(
         bool, Query(description=f"Include event, request and every attempt; at most {MAX_WHOLE} items per call.")
     ] = False,
 ) -> Response:
-    """Return dead letters, those of the newest batch first. Send `cursor` of the response to get the next page.
+    """Return dead letters, those of the newest batch first. Send `next` as `cursor` for the next page.
 
-    One call reads at most 100 files, so it may return a cursor with few items, or none. `unreadable` lists the files
+    One call reads at most 100 files, so it may return `next` with few items, or none. `unreadable` lists the files
     that could not be read. Without the scope `payloads`, event, request and responses are hidden, and so are details
     that may quote the event.
     """
 
-    def load(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> Page:
         found, damaged = query.dead_letters(request, runtime, MAX_WHOLE if whole else MAX_DEAD_LETTERS)
         if whole:
             shown = [
@@ -171,28 +186,36 @@ def dead_letters(
             ]
         else:
             shown = [visible_dead_letter(request, with_name(each)) for each in found.records()]
-        return {"dead_letters": shown, "unreadable": _unreadable(damaged)} | _following(found)
+        return {"dead_letters": shown, "unreadable": _unreadable(damaged)}, found.cursor
 
-    return document_response(request, load)
+    return page_response(request, load)
 
 
-@router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
+@router.get(
+    "/dead-letter-groups",
+    summary="Count dead letters by rule, target, reason and error",
+    **described("list_dead_letter_groups", "dead letters", models.DeadLetterGroupList),
+)
 @reads_store
 def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
     """Return the counts of one page of dead letters by rule, target, reason and beginning of the error.
 
-    Send `cursor` of the response to get the groups of the next page.
+    Send `next` of the response as `cursor` to get the groups of the next page.
     """
 
-    def load(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> Page:
         found, damaged = query.dead_letters(request, runtime)
         seen = [visible_dead_letter(request, each) for each in found.records()]
-        return {"groups": visible_groups(seen), "unreadable": _unreadable(damaged)} | _following(found)
+        return {"groups": visible_groups(seen), "unreadable": _unreadable(damaged)}, found.cursor
 
-    return document_response(request, load)
+    return page_response(request, load)
 
 
-@router.get("/dead-letters/{name:path}", summary="Get a dead letter")
+@router.get(
+    "/dead-letters/{name:path}",
+    summary="Get a dead letter",
+    **described("get_dead_letter", "dead letters", models.DeadLetter),
+)
 @reads_store
 def dead_letter(
     request: Request,
@@ -209,14 +232,14 @@ def dead_letter(
     )
 
 
-@router.get("/events/{event_id:path}", summary="Trace an event")
+@router.get("/events/{event_id:path}", summary="Trace an event", **described("get_event", "events", Why))
 @reads_store
 def event(
     request: Request,
     event_id: Annotated[str, Path(description="The id of the event.")],
     bus: Annotated[str | None, Query(description="Only the event on this bus.")] = None,
-    since: Time = None,
-    until: Time = None,
+    since: From = None,
+    until: To = None,
 ) -> Response:
     """Return an event's positions, whether each rule matches it, and every delivery and attempt.
 
@@ -227,7 +250,7 @@ def event(
     )
 
 
-@router.get("/audit", summary="Recompute the reconciliation")
+@router.get("/audit", summary="Recompute the reconciliation", **described("get_audit", "history", Audit))
 @reads_store
 def audit(
     request: Request,
@@ -309,12 +332,27 @@ def document_response(request: Request, find: Callable[[Runtime], Any]) -> Respo
 
 
 def json_response(content: Any) -> Response:
-    """Return a result as a JSON response."""
-    return Response(write_document(plain(content)), media_type="application/json")
+    """Return a result as a JSON response; its status is 202 if the result is `Accepted`."""
+    status = HTTPStatus.ACCEPTED if isinstance(content, Accepted) else HTTPStatus.OK
+    return Response(write_document(plain(content)), status, media_type="application/json")
 
 
-def _following(page: DeadLetterPage) -> dict[str, Any]:
-    return {"more": page.cursor is not None, "cursor": page.cursor}
+class Accepted(dict[str, Any]):
+    """The document of something that was recorded and will be carried out later."""
+
+
+#: A page of a list as JSON, and the cursor of the next page (None if there is none).
+Page = tuple[Mapping[str, Any], str | None]
+
+
+def page_response(request: Request, find: Callable[[Runtime], Page]) -> Response:
+    """Return a page as JSON; its member `next`, and the header `Link` (RFC 8288), lead to the next page."""
+    found, cursor = run_for_caller(request, find)
+    response = json_response({**found, "next": cursor})
+    if cursor is not None:
+        following = request.url.include_query_params(cursor=cursor)
+        response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
+    return response
 
 
 def _unreadable(damaged: Damaged) -> list[str]:

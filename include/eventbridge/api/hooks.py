@@ -60,8 +60,15 @@ class _CallRejected(Exception):
 @router.post(
     "/hooks/{name}",
     summary="Receive a webhook",
+    operation_id="receive_webhook",
+    tags=["events"],
     responses=_RESPONSES,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {}, "example": {"action": "opened"}}},
+        }
+    },
 )
 async def take(
     request: Request, name: Annotated[str, Path(description="A webhook of a bus in the rule files.")]
@@ -87,7 +94,7 @@ async def take(
         log.warning("a call to the webhook %.100r was rejected: %s", name, rejected)
         passed = asyncio.get_running_loop().time() - whole_at
         await asyncio.sleep(_REJECTED_SECONDS - passed % _REJECTED_SECONDS)
-        raise CallRefused(HTTPStatus.FORBIDDEN, _REJECTED) from None
+        raise CallRefused(HTTPStatus.FORBIDDEN, _REJECTED, code="webhook_rejected") from None
     mark_authenticated(request)
     await buses.check_pressure(bus)
 

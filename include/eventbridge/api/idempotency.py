@@ -112,5 +112,6 @@ def _replayed(kept: KeptResponse, call_hash: str) -> Response:
         raise CallRefused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
             f"The key {kept.key!r} was used for another call. Use a new key for each call",
+            code="idempotency_key_reused",
         )
     return Response(kept.body, kept.status, {REPLAYED: "true"}, "application/json")

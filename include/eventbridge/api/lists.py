@@ -8,9 +8,11 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from eventbridge.api import models
 from eventbridge.api.access import reader
 from eventbridge.api.call_pools import asks_buses, reads_store
-from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response, json_response, run_for_caller
+from eventbridge.api.descriptions import described
+from eventbridge.api.documents import RESPONSES, Cursor, From, Page, To, document_response, page_response
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.routes import TokenFirst
 from eventbridge.control.actions import action_page
@@ -20,12 +22,13 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.json_text import plain
 from eventbridge.model.api import V1
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
+from eventbridge.model.quality import QualityRecord
 from eventbridge.quality.record import find_record, list_checked_hour_page
 from eventbridge.replay.account import replay_document, replay_line, visible_replays
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import read_time
-from eventbridge.views.batches import batch_account, batch_page
+from eventbridge.views.batches import BatchAccount, batch_account, batch_page
 from eventbridge.views.chunks import chunk_failures, chunk_statuses
 from eventbridge.views.event_search import EventPage, EventQuery, event_page
 from eventbridge.views.rules import rule_change_page
@@ -34,7 +37,7 @@ from eventbridge.views.stats import stats_page
 from eventbridge.views.status import status, status_fields
 from eventbridge.views.target_status import target_list
 
-#: The maximum number of items on one page or, where a caller may request more, the default.
+#: The maximum number of items on one page.
 MOST = 500
 
 _Item = TypeVar("_Item")
@@ -47,40 +50,34 @@ router = APIRouter(
     responses=RESPONSES,
 )
 
-_LinkLimit = Annotated[
-    int, Query(ge=1, le=10_000, description="The maximum number of items; the header Link has the next page.")
-]
-_CursorLimit = Annotated[int, Query(ge=1, le=MOST, description="The maximum number of items.")]
+_Limit = Annotated[int, Query(ge=1, le=MOST, description="The maximum number of items.")]
 
 
-@router.get("/batches", summary="List batches")
-def batches(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
-    """Return batches, the newest first. Send `cursor` of the response to get the next page."""
-    return document_response(request, lambda runtime: batch_page(runtime, limit, cursor))
+@router.get("/batches", summary="List batches", **described("list_batches", "history", models.BatchList))
+def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+    """Return batches, the newest first. Send `next` as `cursor` for the next page."""
+    return page_response(request, lambda runtime: _page(batch_page(runtime, limit, cursor)))
 
 
-@router.get("/batches/{batch}", summary="Get a batch")
+@router.get("/batches/{batch}", summary="Get a batch", **described("get_batch", "history", BatchAccount))
 @reads_store
 def batch(request: Request, batch: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
     """Return the batch's ranges, its chunks, the time that each stage took and, once committed, its reconciliation."""
     return document_response(request, lambda runtime: batch_account(runtime, batch))
 
 
-@router.get("/replays", summary="List replays")
-def replays(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
-    """Return replays with their progress, the newest first. Send `cursor` of the response to get the next page."""
+@router.get("/replays", summary="List replays", **described("list_replays", "replays", models.ReplayList))
+def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+    """Return replays with their progress, the newest first. Send `next` as `cursor` for the next page."""
 
-    def load(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> Page:
         some, following = page_of(visible_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
-        return {
-            "replays": [visible_selection(request, replay_line(runtime, each)) for each in some],
-            "cursor": following,
-        }
+        return {"replays": [visible_selection(request, replay_line(runtime, each)) for each in some]}, following
 
-    return document_response(request, load)
+    return page_response(request, load)
 
 
-@router.get("/replays/{replay}", summary="Get a replay")
+@router.get("/replays/{replay}", summary="Get a replay", **described("get_replay", "replays", models.Replay))
 @reads_store
 def replay(request: Request, replay: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
     """Return a replay: its request, its progress, and the outcomes of its deliveries."""
@@ -95,9 +92,9 @@ class SearchQuery:
     type: Annotated[str | None, Query(description="Only events of this type.")] = None
     source: Annotated[str | None, Query(description="Only events of this source.")] = None
     subject: Annotated[str | None, Query(description="Only events of this subject; needs the scope `payloads`.")] = None
-    since: Time = None
-    until: Time = None
-    limit: _CursorLimit = 50
+    since: From = None
+    until: To = None
+    limit: _Limit = 50
     cursor: Cursor = None
 
     def has_filter(self) -> bool:
@@ -118,29 +115,30 @@ class SearchQuery:
         return event_page(runtime, query, self.limit, self.cursor or None)
 
 
-@router.get("/events", summary="Find events")
+@router.get("/events", summary="Find events", **described("list_events", "events", models.EventList))
 @reads_store
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Return valid events of the archive, the last landed first. Send `cursor` of the response to get the next page.
+    """Return valid events of the archive, the last landed first. Send `next` as `cursor` for the next page.
 
-    One call reads at most 50 files, and stops after 100,000 events, so it may return a cursor with few events, or none.
+    One call reads at most 50 files, and stops after 100,000 events, so it may return `next` with few events, or none.
     """
-    return document_response(request, query.page)
+    return page_response(request, lambda runtime: _page(query.page(runtime)))
 
 
-@router.get("/buses", summary="List buses")
+@router.get("/buses", summary="List buses", **described("list_buses", "buses", models.BusList))
 @asks_buses
-def buses(request: Request) -> Response:
+def buses(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
     """Return each bus: its source, and the lag, in-flight and available events and flow of each partition."""
 
-    def load(runtime: Runtime) -> list[dict[str, Any]]:
+    def load(runtime: Runtime) -> Page:
         fields = status_fields(status(runtime, batches=0))
-        return [_bus(runtime, name, fields) for name in sorted(runtime.rule_set().buses)]
+        names, following = page_of(sorted(runtime.rule_set().buses), lambda each: (each,), limit, cursor)
+        return {"buses": [_bus(runtime, name, fields) for name in names]}, following
 
-    return document_response(request, load)
+    return page_response(request, load)
 
 
-@router.get("/buses/{bus}", summary="Get a bus")
+@router.get("/buses/{bus}", summary="Get a bus", **described("get_bus", "buses", models.Bus))
 @asks_buses
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
     """Return a bus: its source, and the lag, in-flight and available events and flow of each partition and runner."""
@@ -152,13 +150,19 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
     return document_response(request, load)
 
 
-@router.get("/actions", summary="List the actions of operators")
-def actions(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
+@router.get(
+    "/actions", summary="List the actions of operators", **described("list_actions", "history", models.ActionList)
+)
+def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Return every change that was requested by API, page or command line, and who requested it, the newest first."""
-    return document_response(request, lambda runtime: visible_actions(request, action_page(runtime, limit, cursor)))
+    return page_response(request, lambda runtime: _page(visible_actions(request, action_page(runtime, limit, cursor))))
 
 
-@router.get("/quality/{hour}", summary="Get the quality check of an hour")
+@router.get(
+    "/quality/{hour}",
+    summary="Get the quality check of an hour",
+    **described("get_quality_check", "history", QualityRecord),
+)
 @reads_store
 def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="Any time in that hour, in UTC.")]
@@ -167,7 +171,9 @@ def quality_of_hour(
     return document_response(request, lambda runtime: visible_quality(request, find_record(runtime, hour)))
 
 
-@router.get("/chunks", summary="List chunks of the newest batches")
+@router.get(
+    "/chunks", summary="List chunks of the newest batches", **described("list_chunks", "history", models.ChunkList)
+)
 @reads_store
 def chunks(
     request: Request,
@@ -180,24 +186,28 @@ def chunks(
 
     def load(runtime: Runtime) -> Any:
         if failures:
-            return chunk_failures(runtime, limit=20, payloads=can_see_payloads(request))
-        return chunk_statuses(runtime, batches=batches)
+            return {"chunks": chunk_failures(runtime, limit=20, payloads=can_see_payloads(request))}
+        return {"chunks": chunk_statuses(runtime, batches=batches)}
 
     return document_response(request, load)
 
 
-@router.get("/schemas", summary="List event types")
+@router.get("/schemas", summary="List event types", **described("list_schemas", "events", models.SchemaList))
 def schemas(
     request: Request,
     bus: Annotated[str | None, Query(description="Only types on this bus.")] = None,
-    limit: _CursorLimit = 50,
+    limit: _Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Return event types by bus and name, with the number of known fields. Send `cursor` to get the next page."""
-    return document_response(request, lambda runtime: schema_page(runtime, limit, cursor, bus))
+    """Return event types by bus and name, with their numbers of fields. Send `next` as `cursor` for the next page."""
+    return page_response(request, lambda runtime: _page(schema_page(runtime, limit, cursor, bus)))
 
 
-@router.get("/schemas/{type:path}", summary="Get the schema of an event type")
+@router.get(
+    "/schemas/{type:path}",
+    summary="Get the schema of an event type",
+    **described("get_schema", "events", models.TypeSchemas),
+)
 def schema(
     request: Request,
     type: Annotated[str, Path(description="An event type.")],
@@ -205,7 +215,7 @@ def schema(
 ) -> Response:
     """Return the fields of the type on each bus: types and null rates, and examples with the scope `payloads`."""
     return document_response(
-        request, lambda runtime: schemas_named(runtime, type, bus, examples=can_see_payloads(request))
+        request, lambda runtime: {"schemas": schemas_named(runtime, type, bus, examples=can_see_payloads(request))}
     )
 
 
@@ -222,11 +232,11 @@ def _bus(runtime: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@router.get("/rules", summary="List rules and buses")
-def rules(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
+@router.get("/rules", summary="List rules and buses", **described("list_rules", "rules", models.RuleList))
+def rules(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
     """Return the buses and rules in force, with their defaults filled in; rules are sorted by name."""
 
-    def load(runtime: Runtime) -> tuple[Any, str | None]:
+    def load(runtime: Runtime) -> Page:
         document: Any = parse_document(runtime.rule_set().to_json())
         names, following = page_of(sorted(document["rules"]), lambda each: (each,), limit, cursor)
         return document | {"rules": {name: document["rules"][name] for name in names}}, following
@@ -234,65 +244,89 @@ def rules(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> 
     return page_response(request, load)
 
 
-@router.get("/targets", summary="List targets")
-def targets(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
+@router.get("/targets", summary="List targets", **described("list_targets", "targets", models.TargetList))
+def targets(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
     """Return the state, reason and pending count of each target, including unhealthy targets of removed rules."""
-    return page_response(
-        request, lambda runtime: page_of(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
-    )
 
-
-@router.get("/redrives", summary="List redrives")
-@reads_store
-def redrives(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
-    """Return redrives, the newest first, with the outcomes of their dead letters."""
-
-    def load(runtime: Runtime) -> tuple[Any, str | None]:
-        some, following = page_of(visible_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
-        marks = Marks(runtime)
-        return [visible_selection(request, redrive_document(each, marks.counts(each))) for each in some], following
+    def load(runtime: Runtime) -> Page:
+        some, following = page_of(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
+        return {"targets": some}, following
 
     return page_response(request, load)
 
 
-@router.get("/rule-changes", summary="List rule changes")
+@router.get("/redrives", summary="List redrives", **described("list_redrives", "dead letters", models.RedriveList))
+@reads_store
+def redrives(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
+    """Return redrives, the newest first, with the outcomes of their dead letters."""
+
+    def load(runtime: Runtime) -> Page:
+        some, following = page_of(visible_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
+        marks = Marks(runtime)
+        found = [visible_selection(request, redrive_document(each, marks.counts(each))) for each in some]
+        return {"redrives": found}, following
+
+    return page_response(request, load)
+
+
+@router.get(
+    "/rule-changes", summary="List rule changes", **described("list_rule_changes", "rules", models.RuleChangeList)
+)
 def rule_changes(
     request: Request,
     rule: Annotated[str | None, Query(description="Only this rule.")] = None,
-    limit: _LinkLimit = MOST,
+    limit: _Limit = MOST,
     cursor: Cursor = None,
 ) -> Response:
     """Return when rules were added, changed and removed, the newest first; planning a batch records the changes."""
-    return page_response(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
 
-
-@router.get("/pools", summary="List pools")
-def pools(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
-    """Return, by pool, the slots that the rule files set and the slots that Airflow last reported."""
-
-    def load(runtime: Runtime) -> tuple[Any, str | None]:
-        by_name = sorted(runtime.ledger.pools.applied_slots().values(), key=lambda each: each.pool)
-        return page_of(by_name, lambda each: (each.pool,), limit, cursor)
+    def load(runtime: Runtime) -> Page:
+        some, following = rule_change_page(runtime, rule, limit, cursor)
+        return {"rule_changes": some}, following
 
     return page_response(request, load)
 
 
-@router.get("/quality", summary="List quality checks")
-def quality(request: Request, limit: _LinkLimit = 24, cursor: Cursor = None) -> Response:
+@router.get("/pools", summary="List pools", **described("list_pools", "state", models.PoolList))
+def pools(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
+    """Return, by pool, the slots that the rule files set and the slots that Airflow last reported."""
+
+    def load(runtime: Runtime) -> Page:
+        by_name = sorted(runtime.ledger.pools.applied_slots().values(), key=lambda each: each.pool)
+        some, following = page_of(by_name, lambda each: (each.pool,), limit, cursor)
+        return {"pools": some}, following
+
+    return page_response(request, load)
+
+
+@router.get(
+    "/quality", summary="List quality checks", **described("list_quality_checks", "history", models.QualityCheckList)
+)
+def quality(request: Request, limit: _Limit = 24, cursor: Cursor = None) -> Response:
     """Return the hours that Great Expectations checked, the latest first, with their numbers of failed measures."""
-    return page_response(request, lambda runtime: list_checked_hour_page(runtime, limit, cursor))
+
+    def load(runtime: Runtime) -> Page:
+        some, following = list_checked_hour_page(runtime, limit, cursor)
+        return {"quality_checks": some}, following
+
+    return page_response(request, load)
 
 
-@router.get("/stats", summary="List stats by rule and bus")
+@router.get("/stats", summary="List stats by rule and bus", **described("list_stats", "history", models.StatsPage))
 def stats(
     request: Request,
     days: Annotated[int, Query(ge=1, le=800, description="Number of days, today included.")] = 7,
     rule: Annotated[str | None, Query(description="Only this rule.")] = None,
-    limit: _LinkLimit = MOST,
+    limit: _Limit = MOST,
     cursor: Cursor = None,
 ) -> Response:
     """Return deliveries, bytes and CPU time by day and rule, and events landed by day and bus. `limit` counts rules."""
-    return page_response(request, lambda runtime: stats_page(runtime, days, rule, limit, cursor))
+
+    def load(runtime: Runtime) -> Page:
+        found, following = stats_page(runtime, days, rule, limit, cursor)
+        return vars(found), following
+
+    return page_response(request, load)
 
 
 def page_of(
@@ -312,11 +346,7 @@ def page_of(
     return items[first:last], write_name_cursor(*name(items[last - 1])) if last < len(items) else None
 
 
-def page_response(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
-    """Return the items of `find` as JSON, with a header `Link` to the next page."""
-    found, cursor = run_for_caller(request, find)
-    response = json_response(found)
-    if cursor is not None:
-        following = request.url.include_query_params(cursor=cursor)
-        response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
-    return response
+def _page(found: Any) -> Page:
+    """Return a dataclass with a cursor as a page."""
+    fields = dict(vars(found))
+    return fields, fields.pop("cursor")

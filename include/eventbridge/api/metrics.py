@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from eventbridge.api.access import caller, check_general_scope
 from eventbridge.api.call_pools import run_at_buses
-from eventbridge.api.refusal import PROBLEM
+from eventbridge.api.descriptions import problems
 from eventbridge.api.routes import TokenFirst
 from eventbridge.errors import EventBridgeError, SettingsError
 from eventbridge.model.api import METRICS, ApiToken
@@ -37,14 +37,25 @@ router = APIRouter(route_class=TokenFirst)
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The metrics, from one transaction of the ledger.", "content": {"text/plain": {}}},
-    401: {"description": "The token is missing, unknown, revoked or expired.", **PROBLEM},
-    403: {"description": "The token has no scope `metrics`.", **PROBLEM},
-    422: {"description": "A value is out of range.", **PROBLEM},
-    503: {"description": "The ledger or the rule files fail.", **PROBLEM},
+    **problems(
+        {
+            401: "The token is missing, unknown, revoked or expired.",
+            403: "The token has no scope `metrics`.",
+            422: "A value is out of range.",
+            503: "The ledger or the rule files fail.",
+        }
+    ),
 }
 
 
-@router.get("/metrics", summary="Get metrics", response_class=Response, responses=_RESPONSES)
+@router.get(
+    "/metrics",
+    summary="Get metrics",
+    operation_id="get_metrics",
+    tags=["state"],
+    response_class=Response,
+    responses=_RESPONSES,
+)
 async def metrics(
     request: Request,
     token: Annotated[ApiToken, Depends(caller)],

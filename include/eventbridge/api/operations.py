@@ -7,16 +7,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from eventbridge.api import models
 from eventbridge.api.access import reader
 from eventbridge.api.call_pools import reads_store, run_at_buses, run_at_target, run_expensive
-from eventbridge.api.documents import Time, document_response
+from eventbridge.api.descriptions import described
+from eventbridge.api.documents import Accepted, From, To, document_response
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head, visible_selection
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.check_rules import check_file as check_rule_file
 from eventbridge.control.overrides import enable_target
-from eventbridge.control.release import release_rule
-from eventbridge.control.try_pattern import try_pattern
+from eventbridge.control.release import Released, release_rule
+from eventbridge.control.try_pattern import PatternTried, try_pattern
 from eventbridge.control.try_target import check_target, response_document, send_event
 from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
 from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document, survey_document
@@ -27,7 +29,7 @@ from eventbridge.model.api import V1
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.shadow import shadow_reports
-from eventbridge.views.target_status import target_lines
+from eventbridge.views.target_status import TargetLine, target_lines
 from eventbridge.views.trace.explain import body_of_event
 
 router = APIRouter(prefix=V1, route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
@@ -41,14 +43,16 @@ _Target = Annotated[str, Path(description="The name of a target of the rule.")]
 class RedriveCall(BaseModel):
     """The dead letters to deliver again, and how. Times are ISO 8601, or an age such as 2h."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"rule": "big-orders", "from": "2h", "dry_run": True}]}
+    )
 
     rule: str = ""
     target: str = ""
     reason: str = ""
     error: str = Field("", description="Only dead letters with this text in the detail or in an attempt's error.")
-    since: str = ""
-    until: str = ""
+    since: str = Field("", alias="from")
+    until: str = Field("", alias="to")
     names: list[str] = Field([], max_length=1_000, description="Delivery ids, or positions of events.")
     everything: bool = Field(False, description="Deliver all dead letters again; required without a filter.")
     rate: float | None = Field(None, description="The maximum number of deliveries per second, 0.1 or more.")
@@ -63,12 +67,16 @@ class RedriveCall(BaseModel):
         found = wanted.read(runtime.ledger.now(), payloads=can_see_payloads(request))
         if not found.chooses and not self.everything:
             raise UserError(
-                "no filter given. Set rule, target, reason, error, since, until or names, or set everything to true"
+                "no filter given. Set rule, target, reason, error, from, to or names, or set everything to true"
             )
         return found
 
 
-@router.post("/redrives", summary="Deliver dead letters again")
+@router.post(
+    "/redrives",
+    summary="Deliver dead letters again",
+    **described("start_redrive", "dead letters", models.RedriveSurvey, accepted=models.Redrive),
+)
 async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
     """Record a redrive and return it, or return the dry run.
 
@@ -81,12 +89,17 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
         if call.dry_run:
             return survey_document(survey(runtime, wanted, **how))
         redrive_request = begin_redrive(runtime, wanted, run, rate=call.rate, **how)
-        return redrive_document(redrive_request, Marks(runtime).counts(redrive_request))
+        return Accepted(redrive_document(redrive_request, Marks(runtime).counts(redrive_request)))
 
     return await start_once(request, token, "redrive", start, within=run_expensive)
 
 
-@router.get("/redrives/{redrive}", summary="Get a redrive", dependencies=[Depends(reader)])
+@router.get(
+    "/redrives/{redrive}",
+    summary="Get a redrive",
+    **described("get_redrive", "dead letters", models.Redrive),
+    dependencies=[Depends(reader)],
+)
 @reads_store
 def redrive(request: Request, redrive: _Redrive) -> Response:
     """Return a redrive: its selection, and the outcomes of its dead letters."""
@@ -98,7 +111,11 @@ def redrive(request: Request, redrive: _Redrive) -> Response:
     return document_response(request, load)
 
 
-@router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
+@router.post(
+    "/redrives/{redrive}/cancel",
+    summary="Cancel a redrive",
+    **described("cancel_redrive", "dead letters", models.RedriveCancelled),
+)
 async def cancel(request: Request, token: Operator, redrive: _Redrive) -> Response:
     """Cancel a redrive: no further batch is planned, and the one in progress is finished."""
 
@@ -114,7 +131,7 @@ async def cancel(request: Request, token: Operator, redrive: _Redrive) -> Respon
 class EventCall(BaseModel):
     """An event, given or taken from the archive by its id."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"event_id": "1"}]})
 
     event: dict[str, Any] | None = Field(None, description="A CloudEvent in structured JSON.")
     event_id: str = Field("", description="Instead, the id of an archived event; needs the scope `payloads`.")
@@ -123,13 +140,19 @@ class EventCall(BaseModel):
 class TestCall(EventCall):
     """An event, and optionally a pattern to test on it."""
 
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"event_id": "1", "pattern": {"type": ["order.placed"]}}]}
+    )
+
     pattern: dict[str, Any] | None = Field(None, description="A pattern to use instead of the rule's own.")
 
 
 class CheckCall(BaseModel):
     """A rule file to check."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"file": "orders.yaml", "content": "buses: {}"}]}
+    )
 
     file: str = Field(max_length=500, description="Its path below the folder of rule files, such as orders.yaml.")
     content: str = Field(max_length=1_048_576, description="Its content, in YAML.")
@@ -138,14 +161,19 @@ class CheckCall(BaseModel):
 class ReleaseCall(BaseModel):
     """Whether to release a rule, or only to skip one of its deliveries on hold."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{}]})
 
     skip: str = Field(
         "", description="Instead of releasing the rule, dead-letter this delivery: its id, or the beginning of it."
     )
 
 
-@router.post("/rules/{rule}/test", summary="Test a pattern on an event", dependencies=[Depends(reader)])
+@router.post(
+    "/rules/{rule}/test",
+    summary="Test a pattern on an event",
+    **described("test_rule", "rules", PatternTried),
+    dependencies=[Depends(reader)],
+)
 async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
     """Return which conditions an event meets, and what each target would be sent. Nothing is sent or stored."""
     content = await request.body()
@@ -158,7 +186,12 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
     return await run_expensive(request, lambda: document_response(request, tried))
 
 
-@router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
+@router.post(
+    "/rules/check",
+    summary="Check a rule file",
+    **described("check_rule_file", "rules", models.RulesChecked),
+    dependencies=[Depends(reader)],
+)
 async def check_file(request: Request, call: CheckCall) -> Response:
     """Return what `rules check` would report if this file, new or existing, had this content. Nothing is written."""
     content = call.content.encode("utf-8", "surrogatepass")
@@ -169,21 +202,28 @@ async def check_file(request: Request, call: CheckCall) -> Response:
     return await run_expensive(request, lambda: document_response(request, run_check))
 
 
-@router.get("/rules/{rule}/shadows", summary="Compare shadows", dependencies=[Depends(reader)])
+@router.get(
+    "/rules/{rule}/shadows",
+    summary="Compare shadows",
+    **described("list_shadows", "rules", models.ShadowList),
+    dependencies=[Depends(reader)],
+)
 @reads_store
 def shadows(
     request: Request,
     rule: _Rule,
-    since: Time = "1h",
-    until: Time = None,
+    since: From = "1h",
+    until: To = None,
     samples: Annotated[int, Query(ge=0, le=100)] = 10,
 ) -> Response:
     """Return the differences between a rule's targets and their shadows. Samples need the scope `payloads`."""
     shown = samples if can_see_payloads(request) else 0
-    return document_response(request, lambda runtime: shadow_reports(runtime, rule, since or "1h", until, shown))
+    return document_response(
+        request, lambda runtime: {"shadows": shadow_reports(runtime, rule, since or "1h", until, shown)}
+    )
 
 
-@router.post("/rules/{rule}/release", summary="Release a rule on hold")
+@router.post("/rules/{rule}/release", summary="Release a rule on hold", **described("release_rule", "rules", Released))
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
     """Release a rule that is on hold, and return the deliveries and deferred matches that are due now."""
 
@@ -194,7 +234,12 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
     return await respond_once(request, token, released)
 
 
-@router.get("/targets/{rule}/{target}", summary="Get a target", dependencies=[Depends(reader)])
+@router.get(
+    "/targets/{rule}/{target}",
+    summary="Get a target",
+    **described("get_target", "targets", TargetLine),
+    dependencies=[Depends(reader)],
+)
 def target(request: Request, rule: _Rule, target: _Target) -> Response:
     """Return a target's state, its reason and start, and the number of pending deliveries."""
 
@@ -205,7 +250,11 @@ def target(request: Request, rule: _Rule, target: _Target) -> Response:
     return document_response(request, load)
 
 
-@router.post("/targets/{rule}/{target}/check", summary="Check a target")
+@router.post(
+    "/targets/{rule}/{target}/check",
+    summary="Check a target",
+    **described("check_target", "targets", models.TargetReached),
+)
 async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
     """Return whether the target can be reached, and the error if not. Nothing is sent."""
 
@@ -216,7 +265,11 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
     return await respond_once(request, token, run_check, within=run_at_target)
 
 
-@router.post("/targets/{rule}/{target}/send", summary="Send one event to a target")
+@router.post(
+    "/targets/{rule}/{target}/send",
+    summary="Send one event to a target",
+    **described("send_event_to_target", "targets", models.TargetResponse),
+)
 async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
     """Send the transformed event to the target once, and return its response. This does not count as a delivery.
 
@@ -237,7 +290,11 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
     return await respond_once(request, token, run_send, within=run_at_target)
 
 
-@router.post("/targets/{rule}/{target}/enable", summary="Enable a target")
+@router.post(
+    "/targets/{rule}/{target}/enable",
+    summary="Enable a target",
+    **described("enable_target", "targets", models.TargetEnabled),
+)
 async def enable(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
     """Enable a target that is disabled, degraded or paused by its response; its pending deliveries become due."""
 

@@ -12,15 +12,16 @@ from fastapi import Depends, Request, Response
 
 from eventbridge.api.access import caller, caller_name, check_general_scope
 from eventbridge.api.call_pools import run_briefly
+from eventbridge.api.descriptions import problems
 from eventbridge.api.documents import document_response, run_for_caller
 from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
 from eventbridge.api.page.session import Gate, RequestKind
 from eventbridge.api.payloads import check_conditions
-from eventbridge.api.refusal import PROBLEM, CallRefused, refusal_of
+from eventbridge.api.refusal import CallRefused, refusal_of
 from eventbridge.control.actions import note_action
 from eventbridge.errors import EventBridgeError, EventError
 from eventbridge.event.json_document import parse_document
-from eventbridge.model.api import OPERATE, ApiToken
+from eventbridge.model.api import OPERATE, V1, ApiToken
 from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -38,8 +39,7 @@ _STATUSES = {
     "Try again after the delay in Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The result.", "content": {"application/json": {"schema": {}}}},
-    **{status: {"description": text, **PROBLEM} for status, text in _STATUSES.items()},
+    **problems(_STATUSES),
 }
 
 
@@ -83,6 +83,8 @@ async def start_once(
     response = await respond_once(request, token, do, within=within)
     result: Any = parse_document(bytes(response.body))
     name = str(result.get(f"{kind}_id", ""))
+    if response.status_code == HTTPStatus.ACCEPTED:  # not stored with the response to a key
+        response.headers["location"] = f"{request.scope.get('root_path', '')}{V1}/{kind}s/{name}"
     if not name or result.get("changed") is False or REPLAYED in response.headers:  # a dry run, or already running
         return response
     gate: Gate = request.app.state.gate
@@ -109,7 +111,7 @@ def document_of(content: bytes) -> dict[str, Any]:
     try:
         return dict(parse_document(content))
     except EventError as error:
-        raise CallRefused(HTTPStatus.BAD_REQUEST, f"The body is {error}") from None
+        raise CallRefused(HTTPStatus.BAD_REQUEST, f"The body is {error}", code="invalid_body") from None
 
 
 def _recorded_response(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:

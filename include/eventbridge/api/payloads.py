@@ -54,7 +54,9 @@ def can_see_payloads(request: Request) -> bool:
 def require_payloads(request: Request) -> None:
     """Raise CallRefused if the caller may not see payloads."""
     if not can_see_payloads(request):
-        raise CallRefused(HTTPStatus.FORBIDDEN, f"An archived event is a payload. You need {NEEDED}")
+        raise CallRefused(
+            HTTPStatus.FORBIDDEN, f"An archived event is a payload. You need {NEEDED}", code="payloads_required"
+        )
 
 
 def check_conditions(request: Request, conditions: Mapping[str, Any]) -> None:
@@ -64,7 +66,7 @@ def check_conditions(request: Request, conditions: Mapping[str, Any]) -> None:
     for name in CONDITIONS:
         if conditions.get(name):
             detail = f"A condition on payloads reveals their content: {name} needs {NEEDED}"
-            raise CallRefused(HTTPStatus.FORBIDDEN, f"{detail}. Nothing was changed")
+            raise CallRefused(HTTPStatus.FORBIDDEN, f"{detail}. Nothing was changed", code="payloads_required")
 
 
 def visible_response_head(request: Request, head: str) -> str:

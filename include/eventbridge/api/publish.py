@@ -16,9 +16,10 @@ from eventbridge.api.access import caller, check_publishes, check_scope
 from eventbridge.api.bodies import BATCHED, MAX_BYTES, STRUCTURED, bodies_of_request, check_content_coding, unpacked
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import run_on_body
+from eventbridge.api.descriptions import problems
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.middleware import hold
-from eventbridge.api.refusal import PROBLEM, CallRefused
+from eventbridge.api.refusal import CallRefused
 from eventbridge.api.routes import TokenFirst
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.model.api import PUBLISH, V1, ApiToken
@@ -55,10 +56,14 @@ class PublishResponse(BaseModel):
 
 
 _EVENT = {"type": "object", "required": ["specversion", "type", "source"], "additionalProperties": True}
+_EXAMPLE = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.placed", "data": {"amount": 20}}
 _CONTENT = {
-    BATCHED: {"schema": {"type": "array", "minItems": 1, "maxItems": 1000, "items": _EVENT}},
-    STRUCTURED: {"schema": _EVENT},
-    "application/json": {"schema": {}},
+    BATCHED: {
+        "schema": {"type": "array", "minItems": 1, "maxItems": 1000, "items": _EVENT},
+        "example": [_EXAMPLE],
+    },
+    STRUCTURED: {"schema": _EVENT, "example": _EXAMPLE},
+    "application/json": {"schema": {}, "example": _EXAMPLE["data"]},
 }
 #: The headers of binary mode; an extension attribute is also sent as a header `ce-<name>`.
 _ATTRIBUTES = [
@@ -87,7 +92,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         "model": PublishResponse,
         "description": "Some events are on the bus; the results of the others have the error.",
     },
-    **{status: {"description": text, **PROBLEM} for status, text in _STATUSES.items()},
+    **problems(_STATUSES),
 }
 for _status in (400, 413):
     RESPONSES[_status]["model"] = PublishResponse  # one result per event; a body that cannot be read gets a problem
@@ -96,6 +101,8 @@ for _status in (400, 413):
 @router.post(
     "/buses/{bus}/events",
     summary="Publish events",
+    operation_id="publish_events",
+    tags=["events"],
     responses=RESPONSES,
     openapi_extra={"parameters": _ATTRIBUTES, "requestBody": {"required": True, "content": _CONTENT}},
 )
@@ -211,5 +218,7 @@ async def content_of(request: Request) -> bytes:
             {"connection": "close"},
         ) from None
     except ClientDisconnect:  # nobody reads this response; it avoids a traceback in the log
-        raise CallRefused(HTTPStatus.BAD_REQUEST, "The body ended early. Nothing was published") from None
+        raise CallRefused(
+            HTTPStatus.BAD_REQUEST, "The body ended early. Nothing was published", code="invalid_body"
+        ) from None
     return bytes(content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -12,7 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from eventbridge.errors import InfrastructureError, NotFoundError, OperatorError, UserError
+from eventbridge.api.error_codes import CODES, code_of
+from eventbridge.errors import InfrastructureError, NotFoundError, OperatorError, RuleFileError, UserError
 from eventbridge.event.json_document import write_document
 
 log = logging.getLogger(__name__)
@@ -30,26 +31,52 @@ _WITHHELD = (
 _NO_CALL = "No call has this method and path. `eventbridge serve` lists all calls at /openapi.json"
 
 
+class FieldError(BaseModel):
+    """One wrong value: its place in the call or in a rule file, what is wrong and, if known, what to do."""
+
+    location: str = Field(description="Such as `body.rate`, `query.limit` or `orders.yaml:4:7`.")
+    message: str
+    remedy: str | None = None
+
+
 class Problem(BaseModel):
     """Why a call was refused. Nothing was published, unless `detail` says that this is unknown."""
 
+    type: str = Field(description="The URL of the page that describes the code.")
+    code: str = Field(description="What was wrong, for programs.", json_schema_extra={"enum": list(CODES)})
     title: str = Field(description="The name of the status.")
     status: int = Field(description="The HTTP status.")
     detail: str = Field(description="What was wrong, and what to do.")
+    errors: list[FieldError] | None = Field(None, description="The wrong values, if the call has several parts.")
 
+
+#: The page that describes the codes, below the root of the server.
+ERRORS_PAGE = "/page/errors"
+#: The maximum number of wrong values that a problem names.
+_MAX_ERRORS = 20
 
 #: The description of a problem in openapi.json.
-PROBLEM: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
+PROBLEM: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 class CallRefused(Exception):
     """A refused call; its response is a problem document."""
 
-    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        code: str = "",
+        errors: Sequence[FieldError] = (),
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.headers = dict(headers or {})
+        self.code = code or code_of(status)
+        self.errors = errors
 
 
 def mark_authenticated(request: Request) -> None:
@@ -60,7 +87,15 @@ def mark_authenticated(request: Request) -> None:
 def problem_response(request: Request, error: Exception) -> Response:
     """Return the problem response for an error; raises the error if no status but 500 fits."""
     refusal = refusal_of(request, error)
-    problem = {"title": refusal.status.phrase, "status": int(refusal.status), "detail": refusal.detail}
+    problem: dict[str, Any] = {
+        "type": f"{request.scope.get('root_path', '')}{ERRORS_PAGE}#{refusal.code}",
+        "code": refusal.code,
+        "title": refusal.status.phrase,
+        "status": int(refusal.status),
+        "detail": refusal.detail,
+    }
+    if refusal.errors:
+        problem["errors"] = [each.model_dump(exclude_none=True) for each in refusal.errors]
     # `write_document`, because a name from the caller may hold half of a surrogate pair
     return Response(write_document(problem), refusal.status, refusal.headers, MEDIA_TYPE)
 
@@ -70,10 +105,15 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
     if isinstance(error, CallRefused):
         return error
     if isinstance(error, RequestValidationError):
-        return CallRefused(HTTPStatus.UNPROCESSABLE_ENTITY, _validation_message(error))
+        errors = [
+            FieldError(location=".".join(map(str, each["loc"])), message=str(each["msg"])) for each in error.errors()
+        ]
+        detail = _validation_message(error)
+        return CallRefused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=errors[:_MAX_ERRORS])
     if isinstance(error, HTTPException):  # from the framework: an unknown path or method
         detail = _NO_CALL if error.status_code in (404, 405) else error.detail
-        return CallRefused(HTTPStatus(error.status_code), detail, error.headers)
+        code = "no_such_call" if error.status_code == HTTPStatus.NOT_FOUND else ""
+        return CallRefused(HTTPStatus(error.status_code), detail, error.headers, code=code)
     known = getattr(request.state, "is_authenticated", False)
     if isinstance(error, NotFoundError) and known:
         return CallRefused(HTTPStatus.NOT_FOUND, str(error))
@@ -82,8 +122,20 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
         if not known:
             log.error("%s %s: %s", request.method, request.url.path, error)
         detail = str(error) if known else _WITHHELD
-        return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(RETRY_SECONDS)})
+        errors = _rule_errors(error) if known and isinstance(error, RuleFileError) else []
+        headers = {"retry-after": str(RETRY_SECONDS)}
+        return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers, errors=errors)
     raise error
+
+
+def _rule_errors(error: RuleFileError) -> list[FieldError]:
+    """Return the errors of rule files with their positions."""
+    return [
+        FieldError(
+            location=f"{each.file}:{each.line}:{each.column}: {each.path}", message=each.message, remedy=each.remedy
+        )
+        for each in error.errors[:_MAX_ERRORS]
+    ]
 
 
 def _validation_message(error: RequestValidationError) -> str:

@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from eventbridge.api import models
 from eventbridge.api.call_pools import run_expensive
+from eventbridge.api.descriptions import described
+from eventbridge.api.documents import Accepted
 from eventbridge.api.operator_calls import RESPONSES, Operator, record_name, respond_once, start_once
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.consecutive_batches import cancel_replay, pause_replay, resume_replay
@@ -16,7 +19,7 @@ from eventbridge.model.api import V1
 from eventbridge.replay.account import find_replay, replay_document
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
-from eventbridge.replay.survey import PREVIEW_FILES, survey
+from eventbridge.replay.survey import PREVIEW_FILES, ReplaySurvey, survey
 from eventbridge.routing.compile_process import compilation
 from eventbridge.runtime.runtime import Runtime
 
@@ -26,11 +29,14 @@ router = APIRouter(prefix=V1, route_class=JsonCall, default_response_class=Respo
 class ReplayCall(BaseModel):
     """The archived events to deliver again, and how. Times are ISO 8601, or an age such as 2h."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"bus": "orders", "from": "2h", "rules": ["big-orders"], "dry_run": True}]},
+    )
 
     bus: str
-    since: str
-    until: str = ""
+    since: str = Field(alias="from")
+    until: str = Field("", alias="to")
     rules: list[str] = Field([], max_length=1_000)
     targets: list[str] = Field([], max_length=1_000)
     pattern: dict[str, Any] | None = Field(None, description="Only events that also match this pattern.")
@@ -62,7 +68,11 @@ class ReplayCall(BaseModel):
         )
 
 
-@router.post("/replays", summary="Deliver archived events again")
+@router.post(
+    "/replays",
+    summary="Deliver archived events again",
+    **described("start_replay", "replays", ReplaySurvey, accepted=models.Replay),
+)
 async def begin(request: Request, token: Operator, call: ReplayCall) -> Response:
     """Record a replay and return it, or return the dry run. A DAG run, or `eventbridge replays resume`, delivers it."""
     run = await record_name(request, token)
@@ -72,7 +82,7 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
         if call.dry_run:
             compilation.wait()
             return survey(runtime, replay_request, PREVIEW_FILES)
-        return replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id)
+        return Accepted(replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id))
 
     return await start_once(request, token, "replay", start, within=run_expensive)
 
@@ -80,19 +90,25 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
 _Replay = Annotated[str, Path(description="The id, or the beginning of it.")]
 
 
-@router.post("/replays/{replay}/pause", summary="Pause a replay")
+@router.post(
+    "/replays/{replay}/pause", summary="Pause a replay", **described("pause_replay", "replays", models.ReplayChanged)
+)
 async def pause(request: Request, token: Operator, replay: _Replay) -> Response:
     """Pause a replay; the batch in progress is finished."""
     return await respond_once(request, token, _change(replay, pause_replay))
 
 
-@router.post("/replays/{replay}/resume", summary="Resume a replay")
+@router.post(
+    "/replays/{replay}/resume", summary="Resume a replay", **described("resume_replay", "replays", models.ReplayChanged)
+)
 async def resume(request: Request, token: Operator, replay: _Replay) -> Response:
     """Resume a replay that is paused. A DAG run, or `eventbridge replays resume`, delivers the rest."""
     return await start_once(request, token, "replay", _change(replay, resume_replay))
 
 
-@router.post("/replays/{replay}/cancel", summary="Cancel a replay")
+@router.post(
+    "/replays/{replay}/cancel", summary="Cancel a replay", **described("cancel_replay", "replays", models.ReplayChanged)
+)
 async def cancel(request: Request, token: Operator, replay: _Replay) -> Response:
     """Cancel a replay; the batch in progress is finished."""
     return await respond_once(request, token, _change(replay, cancel_replay))

@@ -62,7 +62,9 @@ class JsonCall(TokenFirst):
     def _members(self) -> tuple[str, ...] | None:
         """Return the names of the members of the body's model; None for a route without a model."""
         model: Any = None if self.body_field is None else self.body_field.field_info.annotation
-        return tuple(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return None
+        return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 class _JsonRequest(Request):

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.call_pools import asks_buses, reads_store
 from eventbridge.api.documents import DeadLetterQuery, run_for_caller
+from eventbridge.api.error_codes import CODES
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import values
 from eventbridge.api.page.forms import read_form, redirect_to
@@ -56,6 +57,12 @@ def event(
         else {"event_id": ""}
     )
     return _page(request, token, "event", found)
+
+
+@router.get("/errors")
+def errors(request: Request, token: _Viewer) -> Response:
+    """Return what each code of a refused call means; the `type` of a problem leads here."""
+    return _page(request, token, "errors", {"codes": CODES})
 
 
 @router.get("/rules")

@@ -1,0 +1,50 @@
+"""Builds the descriptions of calls in openapi.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+
+from eventbridge.api.error_codes import CODES
+from eventbridge.api.refusal import PROBLEM, Problem
+
+
+class DescribedApi(FastAPI):
+    """An application whose openapi.json has one schema for all problems."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return openapi.json; it is built once."""
+        if not self.openapi_schema:
+            found = super().openapi()
+            problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            found["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+        return self.openapi_schema or {}
+
+
+def problems(statuses: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Return the descriptions of refused calls by status, each with the codes of the status."""
+    return {status: {"description": f"{text} {_codes(status)}".strip(), **PROBLEM} for status, text in statuses.items()}
+
+
+def described(operation: str, tag: str, model: Any, *, accepted: Any = None) -> dict[str, Any]:
+    """Return the arguments that describe a route: its operation id, its tag, and the models of its responses.
+
+    `accepted` is the model of the response 202, whose header `Location` leads to what the call recorded.
+    """
+    responses: dict[int, dict[str, Any]] = {200: {"model": model, "description": "The result."}}
+    if accepted is not None:
+        location = {"description": "The URL of what was recorded.", "schema": {"type": "string"}}
+        responses[200]["description"] = "The dry run."
+        responses[202] = {
+            "model": accepted,
+            "description": "It is recorded, and is carried out later.",
+            "headers": {"Location": location},
+        }
+    return {"operation_id": operation, "tags": [tag], "responses": responses}
+
+
+def _codes(status: int) -> str:
+    named = [f"`{code}`" for code, each in CODES.items() if each.status == status]
+    return f"Codes: {', '.join(named)}." if named else ""
