@@ -209,7 +209,7 @@ def test_dead_letters_are_redriven(operator: httpx.Client) -> None:
     nothing = operator.get("/page/redrive")
     begun = post(operator, "/redrive", rule="refused", again="1")
     listed = operator.get(begun.headers["location"]).text
-    (redrive_id,) = re.findall(r"--resume ([0-9a-f-]+)", listed)
+    (redrive_id,) = re.findall(r"redrives resume ([0-9a-f-]+)", listed)
     cancelled = post(operator, f"/redrives/{redrive_id}/cancel")
 
     assert ("refused/crm" in preview, "Start redrive" in preview) == (True, True)
@@ -217,7 +217,11 @@ def test_dead_letters_are_redriven(operator: httpx.Client) -> None:
     assert "rule refused" in listed
     assert cancelled.status_code == 303
     after = operator.get("/page/redrives").text
-    assert (">cancelled<" in after, redrive_id in after, f"--resume {redrive_id}" in after) == (True, True, False)
+    assert (">cancelled<" in after, redrive_id in after, f"redrives resume {redrive_id}" in after) == (
+        True,
+        True,
+        False,
+    )
 
 
 def test_errors_are_shown_as_a_page(operator: httpx.Client) -> None:

@@ -15,7 +15,7 @@ from api.server import Server
 @pytest.mark.parametrize(
     ("path", "command"),
     [
-        ("/v1/rules", ["rules", "show"]),
+        ("/v1/rules", ["rules", "list"]),
         ("/v1/rules/refused", ["rules", "show", "refused"]),
         ("/v1/targets", ["targets", "list"]),
         ("/v1/events/o2", ["events", "why", "o2"]),
@@ -148,7 +148,7 @@ def test_payloads_need_the_right_to_see_them(delivered: Server, reader: httpx.Cl
     assert ("alert(1)" in shown[0], '"values":["2"]' in shown[1]) == (True, True)
     assert [text for text in hidden if "alert(1)" in text or '"values":["' in text] == []
     assert [number for number, text in enumerate(hidden) if needed not in text] == [2]  # a schema's example is null
-    assert {each["example"] for each in json.loads(hidden[2])[0]["fields"]} == {None}
+    assert {each["example"] for each in json.loads(hidden[2])["schemas"][0]["fields"]} == {None}
     assert tried == [403, 403]
 
 

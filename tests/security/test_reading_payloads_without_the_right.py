@@ -155,7 +155,7 @@ def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.
             for name in names or {"sql", "pattern"}:
                 value: Any = {"data": {"card": [CARD]}} if name == "pattern" else f"event->>'$.data.card' = '{CARD}'"
                 text = value if isinstance(value, str) else json.dumps(value)
-                needed = {"bus": "orders", "from": "1h", "rule": "numbers"}
+                needed = {"bus": "orders", "from": "1h", "since": "1h", "rule": "numbers"}
                 if form:
                     sent_form = needed | {"key": key, name: text}
                     response = blind.post(path_of(route), data=sent_form, headers=OWN)

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Path, Request, Response
 from eventbridge.api.bodies import unpacked
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import run_on_webhook
+from eventbridge.api.descriptions import problems
 from eventbridge.api.publish import RESPONSES, content_of, hold_inflated, publish_response
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
@@ -45,11 +46,11 @@ _HASHED_TIMES = 2
 _OTHER = {
     403: "No rule file defines this webhook, or the signature matches none of its secrets, or is too old.",
     415: "The content coding is neither gzip nor deflate.",
+    422: "A value is out of range.",
 }
 _RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {**response, "description": _OTHER.get(int(status), response["description"])}
-    for status, response in RESPONSES.items()
-    if status in (200, 400, 403, 408, 413, 415, 429, 503)
+    **{status: response for status, response in RESPONSES.items() if status in (200, 400, 408, 413, 429, 503)},
+    **problems(_OTHER),
 }
 
 
