@@ -110,7 +110,7 @@ def test_example_of_errors_shows_what_is_really_said(tmp_path: Path) -> None:
         r"^```console elsewhere\n(\$ eventbridge rules check\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
     )
     shown = output[0].replace("include/rules/orders.yaml", str(file))
-    assert shown == f"$ eventbridge rules check\nerror: {caught.value}\n"
+    assert shown == f"$ eventbridge rules check\nError: {caught.value}\n"
 
 
 def test_glossary_defines_each_word_once() -> None:
