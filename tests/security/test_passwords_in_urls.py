@@ -41,7 +41,7 @@ def shows(text: str) -> list[str]:
         "SECRET:HIDDEN@127.0.0.1",
     ],
 )
-@pytest.mark.parametrize("arguments", [("status", "--json"), ("rules", "list"), ("ledger", "migrate")])
+@pytest.mark.parametrize("arguments", [("status", "--json"), ("batches", "list"), ("ledger", "migrate")])
 def test_no_command_shows_the_password_of_the_ledger(tmp_path: Path, url: str, arguments: tuple[str, ...]) -> None:
     """Neither its output nor its error has a part of it, whether the URL is refused or its server is away."""
     made = Installation(tmp_path, EVENTBRIDGE_LEDGER_URL=url)
