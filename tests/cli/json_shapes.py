@@ -131,6 +131,23 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "malformed": "int",
         "unregistered": [],
     },
+    ("events", "tail", "orders", "--from-beginning", "--limit", "1"): {
+        "topic": "str",
+        "broker": "str",
+        "partition_id": "int",
+        "offset": "int",
+        "published_at": "str",
+        "event": {
+            "specversion": "str",
+            "id": "str",
+            "source": "str",
+            "type": "str",
+            "data": {"amount": "int"},
+        },
+        "malformed": "null",
+        "body": "null",
+        "forwarded": "null",
+    },
     ("status",): {
         "now": "str",
         "partitions": [

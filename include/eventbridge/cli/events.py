@@ -1,4 +1,4 @@
-"""Defines the command group `events`, which publishes, finds, shows and traces events."""
+"""Defines the command group `events`, which publishes, tails, finds, shows and traces events."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from eventbridge.cli.output import (
 )
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
+from eventbridge.cli.tail import tail
 from eventbridge.cli.why import why
 
 if TYPE_CHECKING:
     from eventbridge.views.event_search import EventQuery
 
-app = typer.Typer(cls=Group, help="Publish, find, show and trace events.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Publish, tail, find, show and trace events.", no_args_is_help=True)
 
 
 @app.command(short_help="Publish each line of a file as one event.")
@@ -71,6 +72,9 @@ def publish(
         )
     else:
         print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}")
+
+
+app.command("tail", short_help="Show what comes on a bus, and forward it.")(tail)
 
 
 _BusOption = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus; default: on all.")]

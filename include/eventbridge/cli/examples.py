@@ -44,6 +44,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "events publish orders orders.jsonl",
         "kafkacat -C -t old | eventbridge events publish orders -",
     ),
+    "events tail": (
+        "events tail orders --from-beginning --limit 1",
+        "events tail orders --forward http://localhost:3000/hook",
+        """events tail orders --pattern '{"type": ["order.placed"]}' -o json""",
+    ),
     "events find": ("events find --type order.placed --from 2h", "events find --bus orders --subject A-17 -o json"),
     "events show": ("events show 1", "events show 1 --bus orders -o json"),
     "events why": ("events why 1", "events why 1 --from 7d -o json"),

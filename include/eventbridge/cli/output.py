@@ -104,6 +104,12 @@ def show_document(value: Any) -> None:
     print_line("\n".join(_yaml_lines(document)) if _format == "yaml" else json_text(document))
 
 
+def show_line_document(value: Any) -> None:
+    """Print a value as one line of JSON or, with `-o yaml`, as a YAML document of its own."""
+    document = plain(value)
+    print_line("\n".join(["---", *_yaml_lines(document)]) if _format == "yaml" else write_document(document))
+
+
 #: A string that YAML reads as a string, and as nothing else, without quotes.
 _PLAIN_YAML = re.compile(
     r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z][a-z0-9_-]*(?:[./][a-z0-9_-]+)*", re.IGNORECASE
@@ -197,7 +203,7 @@ def show_table(
         print_line(f"{title}: none")
         return
     numeric = [all(_is_number(row[number]) for row in filled) for number in range(len(columns))]
-    cells = [[_truncate(cell_text(value)) for value in row] for row in filled]
+    cells = [[truncate(cell_text(value)) for value in row] for row in filled]
     print_line("\n".join([title, *_layout(columns, cells, numeric, ids, _terminal_width())]))
 
 
@@ -344,7 +350,8 @@ def _wrap(cell: str, width: int) -> list[str]:
     return textwrap.wrap(cell, width if _width(cell) == len(cell) else max(1, width // 2)) or [""]
 
 
-def _truncate(cell: str) -> str:
+def truncate(cell: str) -> str:
+    """Return a cell, cut if it is very long."""
     return cell if len(cell) <= _MAX_CELL_LENGTH else cell[: _MAX_CELL_LENGTH - 1] + "…"
 
 
