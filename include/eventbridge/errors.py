@@ -66,7 +66,7 @@ EXTRAS = {
     "fastapi": "api",
     "great_expectations": "quality",
     "httptools": "api",
-    "httpx": "airflow",
+    "httpx": "client",
     "jinja2": "api",
     "opentelemetry": "otel",
     "pandas": "spark",

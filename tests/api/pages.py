@@ -13,6 +13,7 @@ from api.server import Server
 from fastapi.routing import APIRoute
 
 from eventbridge.api.app import PAGE_ROUTERS
+from eventbridge.client import EventBridgeClient
 
 OWN = {"sec-fetch-site": "same-origin"}
 #: Files of the pages, and redirects.
@@ -83,15 +84,14 @@ _known: dict[Path, dict[str, str]] = {}
 def _named(server: Server) -> dict[str, str]:
     folder = server.installation.folder
     if folder not in _known:
-        with server.client(server.installation.token("pages", "read", "operate")) as client:
-            call = {"bus": "orders", "from": "1h", "rules": ["refused"]}
-            replay = client.post("/v1/replays", json=call).raise_for_status().json()["replay_id"]
-            client.post(f"/v1/replays/{replay}/cancel").raise_for_status()
-            entries = client.get("/v1/dead-letters?rule=refused").json()["dead_letters"]
-            oldest = client.get("/v1/batches?limit=500").json()["batches"][-1]
+        with EventBridgeClient(server.url, server.installation.token("pages", "read", "operate")) as client:
+            replay = client.start_replay("orders", "1h", rules=["refused"]).replay_id
+            client.post("replays", replay, "cancel")
+            dead_letter = next(client.dead_letters(rule="refused"))
+            *_, oldest = client.items("batches")
         _known[folder] = {
             "replay": replay,
-            "dead_letter": entries[0]["name"],
+            "dead_letter": dead_letter.name,
             "batch": oldest["batch_id"],
         }
         _known[folder]["backtest"] = server.installation.backtest("refused")

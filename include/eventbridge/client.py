@@ -1,0 +1,400 @@
+"""A client of the HTTP API, sync and async; it needs the extra `client`, and imports nothing of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+T = TypeVar("T")
+S = TypeVar("S")
+A = TypeVar("A")
+P = ParamSpec("P")
+Document = dict[str, Any]
+Time = str | datetime
+#: The items of one page, and the cursor of the next one.
+_Page = tuple[list[T], str | None]
+_BATCHED: Final = "application/cloudevents-batch+json"
+_NAMES: Final = {"since": "from", "until": "to"}
+#: The members with the items of lists whose members are not named like the paths.
+_MEMBERS: Final = {"dead-letter-groups": "groups", "quality": "quality_checks", "stats": "rules"}
+#: 409: the try whose connection was lost is still in progress.
+_RETRIED: Final = frozenset({409, 429, 502, 503, 504})
+_LOST: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
+_MAX_DELAY_SECONDS: Final = 30.0
+
+
+class ApiError(Exception):
+    """A refused call; `code` is one of docs/reference/error-codes.md, or "" if something else than the API answered."""
+
+    def __init__(self, status: int, code: str, title: str, detail: str, errors: Sequence[Document] = ()) -> None:
+        super().__init__(f"{status} {code or title}: {detail}")
+        self.status, self.code, self.title, self.detail, self.errors = status, code, title, detail, tuple(errors)
+
+
+class PublishedEvent(msgspec.Struct, frozen=True):
+    """The result of one event: its position on the bus, or the error that prevented its publication."""
+
+    id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    error: str | None = None
+    status: int | None = None
+
+
+class Published(msgspec.Struct, frozen=True):
+    """The result of a publishing call, with one result for each event, in order."""
+
+    published: int
+    failed: int
+    results: tuple[PublishedEvent, ...]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """The main fields of a rule in force; `get("rules", name)` returns all of them."""
+
+    name: str
+    bus: str
+    pattern: Document
+    targets: dict[str, Document]
+    enabled: bool
+    priority: str
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The state of a target; `waiting` is its number of pending deliveries."""
+
+    rule: str
+    target: str
+    state: str
+    reason: str
+    waiting: int
+    hold_reason: str
+
+
+class OverrideResult(msgspec.Struct, frozen=True):
+    """The result of an action; `changed` is False if there was nothing to change."""
+
+    changed: bool
+    released: int
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter; `event`, `request` and `attempts` are None unless the whole one was asked for."""
+
+    name: str
+    delivery_id: str | None
+    rule: str | None
+    target: str | None
+    reason: str
+    detail: str | None
+    event_id: str | None = None
+    event: Any = None
+    request: Any = None
+    attempts: Any = None
+
+
+class Redrive(msgspec.Struct, frozen=True):
+    """A redrive, with the number of its dead letters by outcome."""
+
+    redrive_id: str
+    state: str
+    taken: int
+    outcomes: dict[str, int]
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """A replay with its progress."""
+
+    replay_id: str
+    state: str
+    bus: str
+    read: int
+    taken: int
+
+
+class DeadLetterFilter(TypedDict, total=False):
+    """The filters of dead letters; times are ISO 8601 or an age such as 2h, or aware."""
+
+    rule: str
+    target: str
+    reason: str
+    error: str
+    since: Time
+    until: Time
+
+
+@dataclass(frozen=True)
+class _Call(Generic[T]):
+    """A request of both clients, and the function that reads its response."""
+
+    method: str
+    path: str
+    read: Callable[[bytes], T]
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def tries(self, http: httpx.Client | httpx.AsyncClient, retries: int) -> Generator[tuple[float, Any], Any, T]:
+        """Yield delays and requests until a response, which is sent back, is the last one; return its result."""
+        is_publish = self.headers.get("content-type") == _BATCHED
+        retries = retries if is_publish or self.method != "POST" else 0
+        # Not by msgspec, which writes NaN as null.
+        content = None if self.body is None else json.dumps(self.body, allow_nan=False)
+        headers = {"content-type": "application/json", **self.headers}
+        query, delay = _api_values(self.query), 0.0
+        for tried in range(retries + 1):
+            request = http.build_request(self.method, self.path, params=query, content=content, headers=headers)
+            answer: httpx.Response | Exception = yield delay, request
+            after = "" if isinstance(answer, Exception) else answer.headers.get("retry-after", "")
+            delay = (float(after) if after.isdecimal() else 0.0) + random.uniform(0, 0.5 * 2**tried)
+            is_last = not isinstance(answer, Exception) and answer.status_code not in _RETRIED
+            if is_last or delay > _MAX_DELAY_SECONDS:
+                break
+        if isinstance(answer, Exception):
+            raise answer
+        return self._result(answer, is_publish and answer.headers.get("content-type") == "application/json")
+
+    def _result(self, response: httpx.Response, has_results: bool) -> T:
+        """Return the result; a publishing call of which no event is valid is refused, but has results."""
+        try:
+            if response.is_success or has_results:
+                return self.read(response.content)
+            problem = msgspec.json.decode(response.content, type=Document)
+        except msgspec.MsgspecError as error:
+            problem = {"detail": f"{error}. Check URL and version of the server"} if response.is_success else {}
+        title, detail = problem.get("title", response.reason_phrase), problem.get("detail", response.text[:500])
+        code, errors = problem.get("code", ""), problem.get("errors", ())
+        raise ApiError(response.status_code, code, title, detail, errors) from None
+
+
+def _api_values(values: Mapping[str, Any]) -> Document:
+    """Return the values that are set, times as text, by their names in the API."""
+    text = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+    return {_NAMES.get(name, name): value for name, value in text.items() if value is not None}
+
+
+def _call(method: str, parts: Sequence[str], result: type[T], body: Any = None, key: str = "") -> _Call[T]:
+    path, headers = "/".join(quote(part, safe="") for part in parts), {"idempotency-key": key} if key else {}
+    return _Call(method, path, partial(msgspec.json.decode, type=result), {}, body, headers)
+
+
+def _pages(path: str, item: type[T], query: Mapping[str, Any]) -> _Call[_Page[T]]:
+    def read(content: bytes) -> _Page[T]:
+        found = msgspec.json.decode(content)
+        items = found[_MEMBERS.get(path) or path.replace("-", "_")]
+        for error in found.get("unreadable", ()):
+            logging.getLogger(__name__).warning("the list %s is incomplete: %s", path, error)
+        some = items.values() if path == "rules" else items
+        return [msgspec.convert(each, item) for each in some], found["next"]
+
+    return _Call("GET", path, read, query)
+
+
+class _Verb(Generic[P, S, A]):
+    """A method of both clients, which returns S or, of the async client, A."""
+
+    def __init__(self, build: Callable[Concatenate[Any, P], Any], send: str) -> None:
+        self._build, self._send, self.__doc__ = build, send, build.__doc__
+
+    @overload
+    def __get__(self, client: EventBridgeClient, owner: object) -> Callable[P, S]: ...
+    @overload
+    def __get__(self, client: AsyncEventBridgeClient, owner: object) -> Callable[P, A]: ...
+    def __get__(self, client: Any, owner: object) -> Any:
+        if client is None:
+            return self
+        return lambda *args, **named: getattr(client, self._send)(self._build(client, *args, **named))
+
+
+def _verb(build: Callable[Concatenate[Any, P], _Call[T]]) -> _Verb[P, T, Coroutine[Any, Any, T]]:
+    return _Verb(build, "_send")
+
+
+def _list(build: Callable[Concatenate[Any, P], _Call[_Page[T]]]) -> _Verb[P, Iterator[T], AsyncIterator[T]]:
+    return _Verb(build, "_items")
+
+
+class _Calls:
+    _kind: Any
+
+    def __init__(self, url: str, token: str, *, retries: int = 3, timeout: float = 60.0) -> None:
+        headers = {"authorization": f"Bearer {token}"}
+        self._http = self._kind(base_url=f"{url.rstrip('/')}/v1/", headers=headers, timeout=timeout)
+        self._retries = retries
+
+    @_verb
+    def publish(
+        self, bus: str, events: Sequence[Mapping[str, Any]], *, topic: str | None = None, idempotency_key: str = ""
+    ) -> _Call[Published]:
+        """Publish at most 1,000 CloudEvents; without `idempotency_key`, this call and its retries share a new one."""
+        call = _call("POST", ("buses", bus, "events"), Published, list(events), idempotency_key or str(uuid.uuid4()))
+        return replace(call, query={"topic": topic}, headers={**call.headers, "content-type": _BATCHED})
+
+    @_verb
+    def get(self, /, *path: str, **query: Any) -> _Call[Document]:
+        """Return the document of any GET call, such as `get("status")` or `get("stats", days=1)`."""
+        return replace(_call("GET", path, Document), query=query)
+
+    @_verb
+    def post(self, /, *path: str, body: Mapping[str, Any] | None = None, key: str = "") -> _Call[Document]:
+        """Make any POST call, such as `post("targets", "big-orders", "crm", "check")`; it is not retried."""
+        return _call("POST", path, Document, None if body is None else _api_values(body), key)
+
+    @_list
+    def items(self, path: str, /, **query: Any) -> _Call[_Page[Document]]:
+        """Iterate over any list, such as `items("redrives")`, `items("batches")` or `items("events", since="1h")`."""
+        return _pages(path, Document, query)
+
+    @_list
+    def rules(self) -> _Call[_Page[Rule]]:
+        """Iterate over the rules in force, sorted by name."""
+        return _pages("rules", Rule, {})
+
+    @_verb
+    def rule(self, rule: str) -> _Call[Rule]:
+        """Return a rule in force."""
+        return _call("GET", ("rules", rule), Rule)
+
+    @_verb
+    def change_rule(self, rule: str, verb: Literal["pause", "resume", "disable", "enable"]) -> _Call[OverrideResult]:
+        """Pause, resume, disable or enable a rule."""
+        return _call("POST", ("rules", rule, verb), OverrideResult)
+
+    @_verb
+    def set_priority(self, rule: str, priority: str | None) -> _Call[OverrideResult]:
+        """Set a priority that applies instead of the rule file's; None clears it."""
+        body = None if priority is None else {"priority": priority}
+        return _call("DELETE" if body is None else "PUT", ("rules", rule, "priority"), OverrideResult, body)
+
+    @_list
+    def targets(self) -> _Call[_Page[Target]]:
+        """Iterate over the targets."""
+        return _pages("targets", Target, {})
+
+    @_verb
+    def target(self, rule: str, target: str) -> _Call[Target]:
+        """Return the state of a target."""
+        return _call("GET", ("targets", rule, target), Target)
+
+    @_verb
+    def change_target(self, rule: str, target: str, verb: Literal["pause", "resume"]) -> _Call[OverrideResult]:
+        """Pause or resume a target."""
+        return _call("POST", ("targets", rule, target, verb), OverrideResult)
+
+    @_verb
+    def set_rate(self, rule: str, target: str, rate: str | None) -> _Call[OverrideResult]:
+        """Set a maximum rate, such as 10/s, that applies instead of the rule file's; None clears it."""
+        body = None if rate is None else {"rate": rate}
+        return _call("DELETE" if body is None else "PUT", ("targets", rule, target, "rate"), OverrideResult, body)
+
+    @_list
+    def dead_letters(self, *, whole: bool = False, **filters: Unpack[DeadLetterFilter]) -> _Call[_Page[DeadLetter]]:
+        """Iterate over dead letters, those of the newest batch first; `whole` includes event, request and attempts."""
+        return _pages("dead-letters", DeadLetter, {"whole": whole, "limit": 20 if whole else None, **filters})
+
+    @_verb
+    def dead_letter(self, name: str) -> _Call[DeadLetter]:
+        """Return a whole dead letter; `name` may also be a delivery id, or the position of an event."""
+        return _call("GET", ("dead-letters", name), DeadLetter)
+
+    @_verb
+    def start_redrive(
+        self, *, key: str = "", rate: float | None = None, **filters: Unpack[DeadLetterFilter]
+    ) -> _Call[Redrive]:
+        """Record a redrive of the dead letters that meet all filters; it is not retried."""
+        return _call("POST", ("redrives",), Redrive, _api_values({"rate": rate, **filters}), key)
+
+    @_verb
+    def start_replay(
+        self, bus: str, since: Time, until: Time | None = None, *, rules: Sequence[str] = (), key: str = ""
+    ) -> _Call[Replay]:
+        """Record a replay of archived events for these rules, or for all; it is not retried."""
+        body = _api_values({"bus": bus, "since": since, "until": until, "rules": list(rules)})
+        return _call("POST", ("replays",), Replay, body, key)
+
+
+class EventBridgeClient(_Calls):
+    """Calls the API of one server; use it in a `with` block.
+
+    GET, PUT, DELETE and `publish` are tried again after a lost connection and after 429, 502, 503 and 504, at most
+    `retries` times. Raises ApiError for a refused call, and httpx.TransportError for a lost connection.
+    """
+
+    _kind = httpx.Client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._http.close()
+
+    def _send(self, call: _Call[T]) -> T:
+        tries = call.tries(self._http, self._retries)
+        delay, request = next(tries)
+        while True:
+            time.sleep(delay)
+            answer: object
+            try:
+                answer = self._http.send(request)
+            except _LOST as error:
+                answer = error
+            try:
+                delay, request = tries.send(answer)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+
+    def _items(self, call: _Call[_Page[T]]) -> Iterator[T]:
+        cursor: str | None = ""
+        while cursor is not None:
+            items, cursor = self._send(call)
+            yield from items
+            call = replace(call, query={**call.query, "cursor": cursor})
+
+
+class AsyncEventBridgeClient(_Calls):
+    """Calls the API of one server as EventBridgeClient does; use it in an `async with` block."""
+
+    _kind = httpx.AsyncClient
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.aclose()
+
+    async def _send(self, call: _Call[T]) -> T:
+        tries = call.tries(self._http, self._retries)
+        delay, request = next(tries)
+        while True:
+            await asyncio.sleep(delay)
+            answer: object
+            try:
+                answer = await self._http.send(request)
+            except _LOST as error:
+                answer = error
+            try:
+                delay, request = tries.send(answer)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+
+    async def _items(self, call: _Call[_Page[T]]) -> AsyncIterator[T]:
+        cursor: str | None = ""
+        while cursor is not None:
+            items, cursor = await self._send(call)
+            for item in items:
+                yield item
+            call = replace(call, query={**call.query, "cursor": cursor})
