@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_hides_no_other(
 
     assert {each["batch_id"] for each in result.json} == {newest_readable}
     assert result.code == 1
-    assert re.match(r"warning: dead letters were skipped: batch \S+ cannot be read: .*batches repair", result.err)
+    assert re.match(r"Warning: dead letters were skipped: batch \S+ cannot be read: .*batches repair", result.err)
 
 
 def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:

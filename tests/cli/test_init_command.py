@@ -23,7 +23,9 @@ def test_what_is_created_can_be_checked_tested_and_published(
     assert eventbridge("rules", "check").out == "1 rule on 1 bus: no errors\n"
     tested = eventbridge("rules", "test", "big-orders", "--events", "orders.jsonl").out
     assert [line.split()[1] for line in tested.splitlines()] == ["true", "false", "false"]
-    assert eventbridge("events", "publish", "orders", "orders.jsonl").out == "3 events published to orders/events\n"
+    assert eventbridge("events", "publish", "orders", "orders.jsonl").out.startswith(
+        "3 events published to orders/events. "
+    )
 
 
 def test_a_folder_with_files_is_refused(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:

@@ -330,7 +330,7 @@ def test_a_missing_file_of_dead_letters_is_reported(delivered: Any, eventbridge:
     cause = (
         r"The store file:\S+ has no file 'dead_letters/\S+'\. Restore it.*`eventbridge batches repair \S+ --dry-run`"
     )
-    assert re.match(rf"warning: dead letters were skipped: batch \S+ cannot be read: {cause}", result.err)
+    assert re.match(rf"Warning: dead letters were skipped: batch \S+ cannot be read: {cause}", result.err)
 
 
 def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -397,7 +397,7 @@ def test_enabling_a_target_reports_a_remaining_pause(delivered: Any, eventbridge
 
     enabled = eventbridge("targets", "enable", "all-orders/archive")
 
-    assert "note: its deliveries still wait: target paused. Run `eventbridge targets resume all-orders/archive`" in (
+    assert "Note: its deliveries still wait: target paused. Run `eventbridge targets resume all-orders/archive`" in (
         enabled.err
     )
 

@@ -46,7 +46,7 @@ def test_removed_data_is_reported(later: Any, eventbridge: Callable[..., Any]) -
     """First with --dry-run, which changes nothing, then for good; the audit goes by the manifest then."""
     output = eventbridge("maintain", "--dry-run")
     assert "1 batch: archive would be removed\n" in output.out
-    assert output.err == "note: nothing was removed; run the command without --dry-run to remove the data\n"
+    assert output.err == "Note: nothing was removed; run the command without --dry-run to remove the data\n"
     assert eventbridge("audit", "--json").json["pruned"] == 0
 
     done = eventbridge("maintain")

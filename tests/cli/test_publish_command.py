@@ -32,7 +32,11 @@ def test_each_line_is_one_event(shop: Any, eventbridge: Callable[..., Any]) -> N
     result = eventbridge("events", "publish", "orders", file)
 
     lines = (shop.folder / "orders.jsonl").read_bytes().splitlines()
-    assert (result.code, result.out, result.err) == (0, "3 events published to orders/placed\n", "")
+    assert (result.code, result.out, result.err) == (
+        0,
+        "3 events published to orders/placed. The next batch of each runner takes them.\n",
+        "",
+    )
     assert sorted(lines) == sorted(body for bodies in messages(shop).values() for body in bodies)
 
 
@@ -86,8 +90,8 @@ def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any
     result = eventbridge("events", "publish", "orders", file)
 
     assert result.code == 0
-    assert result.out == "3 events published to orders/placed\n"
-    warned = "warning: malformed events, which will be dead-lettered: 2; the first: line 3: not JSON"
+    assert result.out == "3 events published to orders/placed. The next batch of each runner takes them.\n"
+    warned = "Warning: malformed events, which will be dead-lettered: 2; the first: line 3: not JSON"
     assert result.err.startswith(warned)
 
 

@@ -106,7 +106,7 @@ def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., 
         cancelled = eventbridge("redrives", "cancel", redrive_id[:8])
         out, err = running.communicate(timeout=60)
 
-    assert cancelled.out == f"{redrive_id} is cancelled; the dead letters that it did not take stay as they are\n"
+    assert cancelled.out == f"Redrive {redrive_id} cancelled. The dead letters that it did not take stay as they are.\n"
     assert (running.returncode, out) == (0, "cancelled: 1 batch, 1 dead letter taken: 1 delivered\n"), err
     assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 1
     assert eventbridge("redrives", "start", "--target", "bad", "--json").json["taken"] == 3
@@ -146,7 +146,7 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
     unknown = eventbridge("redrives", "cancel", "zzz")
     resumed = eventbridge("redrives", "resume", redrive_id[:8])
 
-    assert ended.out == f"{redrive_id} has ended already: done\n"
+    assert ended.out == f"Redrive {redrive_id} has ended already: done.\n"
     assert (unknown.code, resumed.out) == (2, "done: 0 batches, 4 dead letters taken: 4 delivered\n")
     assert "there is no redrive 'zzz'" in unknown.err
 
@@ -194,7 +194,7 @@ def test_a_redrive_reports_what_it_did_not_take(delivered: Any, eventbridge: Cal
     disabled = eventbridge("redrives", "start", "--target", "gone")
 
     assert disabled.out == "done: 0 batches, 0 dead letters taken: none\n"
-    assert "note: 1 dead letter of all-orders/gone was skipped: target disabled\n" in disabled.err
+    assert "Note: 1 dead letter of all-orders/gone was skipped: target disabled\n" in disabled.err
 
 
 @pytest.mark.parametrize(

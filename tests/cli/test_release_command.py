@@ -82,7 +82,7 @@ def test_a_released_rule_continues(held: Any, eventbridge: Callable[..., Any]) -
     released = eventbridge("rules", "release", "expensive")
 
     assert released.code == 0
-    assert released.out.startswith("expensive released; it was on hold since ")
+    assert released.out.startswith("Rule expensive released; it was on hold since ")
     assert released.out.endswith(f"({REASON}); due now: 2 deferred matches with 3 events\n")
     found = eventbridge("status", "--json").json
     assert found["rules_on_hold"] == []
@@ -93,7 +93,7 @@ def test_a_released_rule_continues(held: Any, eventbridge: Callable[..., Any]) -
     assert eventbridge("audit").code == 0
     assert (
         eventbridge("rules", "release", "expensive").out
-        == "expensive is not on hold, and nothing waits for a release\n"
+        == "Rule expensive is not on hold, and nothing waits for a release\n"
     )
 
 
@@ -125,7 +125,7 @@ def test_a_release_of_a_rule_leaves_deliveries_of_a_disabled_target_on_hold(
     output = eventbridge("rules", "release", "all-orders").out
 
     assert output == (
-        "all-orders is not on hold, and nothing waits for a release\n"
+        "Rule all-orders is not on hold, and nothing waits for a release\n"
         "its target gone is disabled, so its deliveries stay on hold; to enable it: "
         "`eventbridge targets enable all-orders gone`\n"
     )

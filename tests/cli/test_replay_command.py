@@ -22,8 +22,14 @@ def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable
     runtime.close()
     name = begun.replay_id[:8]
 
-    assert eventbridge("replays", "pause", name).out == f"{begun.replay_id} is paused\n"
-    assert eventbridge("replays", "cancel", name).out == f"{begun.replay_id} is cancelled\n"
+    assert (
+        eventbridge("replays", "pause", name).out
+        == f"Replay {begun.replay_id} paused. It plans no further batch until you resume it.\n"
+    )
+    assert (
+        eventbridge("replays", "cancel", name).out
+        == f"Replay {begun.replay_id} cancelled. It plans no further batch.\n"
+    )
     resumed = eventbridge("replays", "resume", name)
 
     assert (resumed.code, resumed.out) == (2, "")

@@ -75,7 +75,7 @@ def test_check_warns_of_conditions_that_match_nothing(shop: Any, eventbridge: Ca
 
     said = 'rule x: $.pattern.time: 5 matches no event: time is text. Write it in quotes: "5"'
     assert (plain.code, as_json.code) == (0, 0)
-    assert plain.err == f"warning: {said}.\n"
+    assert plain.err == f"Warning: {said}.\n"
     assert as_json.json["warnings"] == [said]
 
 
@@ -130,7 +130,7 @@ def test_check_warns_of_streaming_tasks_that_take_every_slot(
     result = eventbridge("rules", "check")
 
     assert result.code == 0
-    assert result.err.startswith("warning: 1 runner is in streaming mode, and core.parallelism of Airflow is 1: ")
+    assert result.err.startswith("Warning: 1 runner is in streaming mode, and core.parallelism of Airflow is 1: ")
 
 
 def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any]) -> None:
@@ -221,7 +221,7 @@ def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Calla
 
     assert (result.code, result.out) == (0, "1: true o1\n")
     assert (
-        result.err == "note: the rule has `where`, which only Spark evaluates: "
+        result.err == "Note: the rule has `where`, which only Spark evaluates: "
         "`where` may still reject an event that matches here\n"
     )
     assert other.err == ""

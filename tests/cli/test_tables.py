@@ -53,6 +53,19 @@ def test_a_wide_terminal_gets_the_same(shown: Shown) -> None:
     assert shown(200, COLUMNS, ROWS, ids={"name"}) == shown(None, COLUMNS, ROWS, ids={"name"})
 
 
+@pytest.mark.parametrize(("terminal", "no_color", "styled"), [(True, "", True), (True, "1", False), (False, "", False)])
+def test_only_a_terminal_gets_style_and_no_color_removes_it(
+    terminal: bool, no_color: str, styled: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe gets plain text; so does a terminal whose user has set NO_COLOR (https://no-color.org)."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("NO_COLOR", no_color)
+
+    output.show_table("Rows", ["a"], [["b"]])
+
+    assert ("\x1b[" in capsys.readouterr().out) == styled
+
+
 def test_a_narrow_terminal_shortens_ids_then_wraps_text(shown: Shown) -> None:
     """80 columns: UUIDs keep what a prefix look-up needs, words go to the next line, no line is longer."""
     assert shown(80, COLUMNS, ROWS, ids={"name"}) == [

@@ -58,7 +58,7 @@ def test_each_event_is_a_line(shop: Any, eventbridge: Callable[..., Any]) -> Non
     assert [line[21:] for line in lines[:2]] == [f"order.placed  /shop  o{number}  A-17" for number in range(2)]
     assert lines[2][21:].startswith("malformed  placed/")
     assert "not JSON" in lines[2]
-    assert result.err.endswith("3 messages shown, 1 malformed.\n")
+    assert result.err.endswith("3 messages shown, 1 malformed\n")
 
 
 def test_a_document_is_a_line(shop: Any, eventbridge: Callable[..., Any]) -> None:
@@ -108,7 +108,7 @@ def test_an_event_is_forwarded_with_its_signature(
     new = made.err.split("the secret ")[1].split()[0]
     assert "-> 200 in " in given.out
     assert "c2VjcmV0" not in given.out + given.err
-    assert given.err.endswith("2 messages shown, 1 malformed, 1 forwarded, 0 failed.\n")
+    assert given.err.endswith("2 messages shown, 1 malformed, 1 forwarded, 0 failed\n")
     assert [json.loads(each)["forwarded"]["status"] for each in made.out.splitlines() if "o0" in each] == [200]
     assert json.loads(first["body"]) == json.loads(line) | {"partitionkey": "k"}
     assert first["headers"]["content-type"] == "application/cloudevents+json; charset=UTF-8"
@@ -133,7 +133,7 @@ def test_a_failed_forward_is_shown_and_the_next_event_follows(
     assert refused.out.count("-> 500 in") == 2
     assert "redirects are not followed" in moved.out
     assert nowhere.out.count("-> failed: ") == 2
-    assert nowhere.err.endswith("2 messages shown, 0 forwarded, 2 failed.\n")
+    assert nowhere.err.endswith("2 messages shown, 0 forwarded, 2 failed\n")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_it_shows_what_comes_until_ctrl_c(shop: Any, eventbridge: Callable[..., 
 
     assert " o0" in line
     assert (process.returncode, out) == (0, "")
-    assert err.endswith("1 message shown.\n")
+    assert err.endswith("1 message shown\n")
     assert not (shop.folder / "home" / "store").exists()
 
 

@@ -124,6 +124,6 @@ def test_events_are_published_without_airflow(venv: FreshVenv) -> None:
     }
     printed = venv.run("eventbridge", "events", "publish", "orders", "one.jsonl", **variables)
 
-    assert printed == "1 event published to orders/events\n"
+    assert printed == "1 event published to orders/events. The next batch of each runner takes it.\n"
     assert "orders" in venv.run("eventbridge", "status", **variables)
     assert (venv.workdir / "mine.sqlite").is_file()

@@ -71,7 +71,10 @@ def publish(
             }
         )
     else:
-        print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}")
+        taken = (
+            "" if done.unregistered else f" The next batch of each runner takes {'it' if done.count == 1 else 'them'}."
+        )
+        print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}.{taken}")
 
 
 app.command("tail", short_help="Show what comes on a bus, and forward it.")(tail)

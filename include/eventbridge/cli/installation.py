@@ -82,9 +82,9 @@ def migrate(as_json: JsonOption = False) -> None:
     if as_json:
         show_document({"before": before, "now": now})
     elif before == now:
-        print_line(f"the ledger is already at revision {now}")
+        print_line(f"The ledger is already at revision {now}.")
     else:
-        print_line(f"the ledger is now at revision {now}; before: {before or 'no tables'}")
+        print_line(f"Ledger migrated to revision {now}; before: {before or 'no tables'}.")
 
 
 @ledger_app.command("copy", short_help="Copy a ledger into another database.")
@@ -183,7 +183,7 @@ def heartbeat(
     else:
         for each in beat.problems:
             warn(each)
-        print_line("sent; the event reports problems" if beat.problems else "sent; healthy")
+        print_line("Heartbeat sent; it reports problems." if beat.problems else "Heartbeat sent; healthy.")
     if beat.problems:
         raise typer.Exit(_UNHEALTHY)
 

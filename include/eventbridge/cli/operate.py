@@ -167,7 +167,7 @@ def _release_text(released: Released) -> str:
         for target in released.disabled
     ]
     if released.nothing:
-        return "\n".join([f"{released.rule} is not on hold, and nothing waits for a release", *disabled])
+        return "\n".join([f"Rule {released.rule} is not on hold, and nothing waits for a release", *disabled])
     if released.skipped:
         (skipped,) = released.skipped
         return f"{released.rule}: {_delivery_text(skipped)} becomes a dead letter, and the next delivery is sent"
@@ -189,9 +189,10 @@ def _delivery_text(on_hold: DeliveryOnHold) -> str:
 
 def _expectation_line(released: Released) -> str:
     hold = released.expectation
-    head = f"{released.rule} is not on hold because of an expectation"
+    head = f"Rule {released.rule} is not on hold because of an expectation"
     if hold is not None:
-        head = f"{released.rule} released; it was on hold since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})"
+        since = f"{cell_text(hold.since)} UTC ({cell_text(hold.reason)})"
+        head = f"Rule {released.rule} released; it was on hold since {since}"
     if not released.deliveries:
         return f"{head}; nothing waits"
     return f"{head}; due now: {plural(released.deliveries, 'delivery', 'deliveries')}"
@@ -200,7 +201,7 @@ def _expectation_line(released: Released) -> str:
 def _routing_line(released: Released) -> str:
     hold = released.hold
     since = f" since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})" if hold else ""
-    head = f"{released.rule} released; it was on hold{since}" if hold else f"{released.rule} is not on hold"
+    head = f"Rule {released.rule} released; it was on hold{since}" if hold else f"Rule {released.rule} is not on hold"
     if released.waits_for:
         return f"{head}; its deferred matches still wait: {released.waits_for}"
     if not released.deferred_matches:

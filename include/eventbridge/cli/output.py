@@ -87,12 +87,12 @@ def confirm(consequence: str, question: str) -> None:
 
 def note(text: str) -> None:
     """Print a note for people on standard error, separate from the result."""
-    sys.stderr.write(f"note: {text}\n")
+    sys.stderr.write(f"Note: {text}\n")
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error; the command continues, but perhaps not as intended."""
-    sys.stderr.write(f"warning: {text}\n")
+    sys.stderr.write(f"Warning: {text}\n")
 
 
 def show_document(value: Any) -> None:
@@ -288,7 +288,7 @@ def _layout(
             return _as_blocks(columns, cells)
         cells = short
     header, *lines = _as_lines(columns, cells, numeric, widths)
-    return [header if room is None else typer.style(header, bold=True), *lines]
+    return [header if room is None or os.environ.get("NO_COLOR") else typer.style(header, bold=True), *lines]
 
 
 def _natural_widths(columns: Sequence[str], cells: list[list[str]]) -> list[int]:

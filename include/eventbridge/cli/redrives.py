@@ -192,9 +192,9 @@ def cancel(redrive_id: RedriveArgument, as_json: JsonOption = False) -> None:
     if as_json:
         show_document({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
     elif cancelled:
-        print_line(f"{found.redrive_id} is cancelled; the dead letters that it did not take stay as they are")
+        print_line(f"Redrive {found.redrive_id} cancelled. The dead letters that it did not take stay as they are.")
     else:
-        print_line(f"{found.redrive_id} has ended already: {found.state}")
+        print_line(f"Redrive {found.redrive_id} has ended already: {found.state}.")
 
 
 def _exclusive(runtime: Runtime, request: Redrive) -> AbstractContextManager[None]:

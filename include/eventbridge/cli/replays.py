@@ -169,7 +169,7 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         found = find_replay(runtime, replay_id)
         changed = pause_replay(runtime, found.replay_id)
         found = runtime.ledger.replays.get(found.replay_id)
-    _show_changed(found, "is paused", changed=changed, as_json=as_json)
+    _show_changed(found, "paused. It plans no further batch until you resume it", changed=changed, as_json=as_json)
 
 
 @app.command("resume", short_help="Continue a replay that is paused or whose command died.")
@@ -202,7 +202,7 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         changed = cancel_replay(runtime, found.replay_id)
         found = runtime.ledger.replays.get(found.replay_id)
         open_batches = runtime.ledger.replays.open_batches(found.replay_id)
-    _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
+    _show_changed(found, "cancelled. It plans no further batch", changed=changed, as_json=as_json)
     for batch in open_batches:
         note(
             f"its batch {batch.batch_id} is in progress and will be finished. "
@@ -257,7 +257,7 @@ def _show_changed(replay: Replay, state: str, *, changed: bool, as_json: bool) -
     if as_json:
         show_document({"replay_id": replay.replay_id, "state": replay.state, "changed": changed})
     else:
-        print_line(f"{replay.replay_id} {state if changed else f'stays {replay.state}'}")
+        print_line(f"Replay {replay.replay_id} {state if changed else f'stays {replay.state}'}.")
 
 
 def _show_survey(survey: ReplaySurvey, *, as_json: bool) -> None:

@@ -79,7 +79,7 @@ def tail(
         source = open_log(found, chosen, connections_from_environment(os.environ), clock)
         stack.enter_context(closing(source))
         follower = Tail(source, found.source, chosen.event_max_size, from_beginning=from_beginning)
-        note(f"Showing {bus} {'from its first event' if from_beginning else 'from now on'}. Ctrl-C ends the command.")
+        note(f"showing {bus} {'from its first event' if from_beginning else 'from now on'}; Ctrl-C ends the command")
         show = _Show(bus, wanted, forwarder, as_json)
         try:
             _follow(follower, show, stopped, limit)
@@ -125,7 +125,7 @@ def _forwarder(url: str, variable: str | None, stopped: Callable[[], bool]) -> F
         raise UserError(f"no variable {variable} is set. Set it to the secret, such as whsec_..., or leave it out")
     forwarder = Forwarder(url, secret, clock=_now, stopped=stopped)
     signed = f"the secret in {variable}" if variable is not None else f"the secret {secret}"
-    note(f"Each event is posted to {visible(url)}, signed with {signed} (Standard Webhooks).")
+    note(f"each event is posted to {visible(url)}, signed with {signed} (Standard Webhooks)")
     return forwarder
 
 
@@ -187,7 +187,7 @@ class _Show:
             parts.append(f"{self.malformed:,} malformed")
         if self.forwarder is not None:
             parts += [f"{self.forwarded:,} forwarded", f"{self.failed:,} failed"]
-        return f"{', '.join(parts)}."
+        return ", ".join(parts)
 
     def _is_wanted(self, message: TailedMessage) -> bool:
         from eventbridge.matching.reference import flatten, matches_leaves

@@ -96,4 +96,5 @@ def revoke(
     if as_json:
         show_document({"name": name, "revoked": revoked})
     else:
-        print_line(f"revoked {name}" if revoked else f"{name} is already revoked")
+        done = "revoked. Running servers refuse it within two seconds" if revoked else "is already revoked"
+        print_line(f"Token {name} {done}.")
