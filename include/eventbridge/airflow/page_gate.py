@@ -55,15 +55,17 @@ _BEARER = HTTPBearer(auto_error=False)
 class AirflowGate:
     """Authenticates Airflow's users for the page and the HTTP API, and carries out their requests as DAG runs.
 
-    A user who may see runs of the DAG for redrives sees the page, and one who may also trigger that DAG may operate.
-    Replays need the permission to trigger their DAG, and backtests the permission to trigger both of theirs, for all
-    owners. To see payloads, a user needs the permission to read the task logs of the DAG for redrives. To see an
-    owner's objects, a user needs the permission to see runs of the DAG `eventbridge_owner_<owner>`, which need not
-    exist, in the team of that name if Airflow has teams. To act for the owner, a user needs the permission to trigger
-    that DAG. The same permissions on `eventbridge_owners` cover all owners.
+    A user who may see runs of the redrive DAG may see the page; a user who may also trigger that DAG may carry out
+    operator actions. To start replays, a user needs the permission to trigger the replay DAG. To start backtests, a
+    user needs the permission to trigger both backtest DAGs and `eventbridge_owners`. To see payloads, a user needs the
+    permission to read the task logs of the redrive DAG. To see an owner's objects, a user needs the permission to see
+    runs of the DAG `eventbridge_owner_<owner>`. That DAG need not exist. If Airflow has teams, the permission is
+    checked in the team that has the owner's name. To act for the owner, a user who may carry out operator actions also
+    needs the permission to trigger that DAG. The same permissions on `eventbridge_owners` cover all owners.
     """
 
-    recorded = ""  # there is no note to show, because the DAG is triggered as soon as a request is recorded
+    # No prefix: the DAG is triggered as soon as a request is recorded, so the watcher need not start it.
+    recorded = ""
 
     async def viewer(self, request: Request) -> Viewer:
         """Return the user who is logged in to Airflow.
@@ -93,9 +95,10 @@ class AirflowGate:
         return batch_of(run)
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return the rights of a user of the HTTP API, whom Airflow's bearer token identifies.
+        """Return the rights of the HTTP API user whom the request's Airflow bearer token identifies.
 
-        A cookie does not count, because other sites can make a browser send it.
+        The caller must already have refused requests without a bearer token, because `get_user` would accept a cookie,
+        which other sites can make a browser send.
         """
         found = await get_user(request, None, await _BEARER(request))
         runtime: Runtime = request.app.state.runtime
@@ -103,7 +106,7 @@ class AirflowGate:
         if not await asyncio.to_thread(may.is_allowed):
             return ApiToken(found.get_name(), (), runtime.clock())
         seen = await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
-        # by route, because a rule may be named `replays` too
+        # the path template of the route, because the URL may have the prefix of a mount
         route = getattr(request.scope.get("route"), "path", "")
         operates = seen.can_replay if route.startswith(f"{V1}/replays") else seen.can_operate
         words = {READ: True, PAYLOADS: seen.can_see_payloads, OPERATE: operates}
@@ -113,7 +116,7 @@ class AirflowGate:
         return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
-        """Trigger the DAG that delivers a redrive or replay, in the name of the user. Return the error, or ""."""
+        """Trigger the DAG that delivers a redrive or replay, on behalf of the user. Return the error, or ""."""
         error = await _trigger(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
         return error and f"{error}. Trigger the DAG yourself, with the id in *{kind.capitalize()} id* and *Dry run* off"
 
@@ -124,7 +127,7 @@ class AirflowGate:
 
 
 async def _trigger(dag_id: str, reason: str, conf: Mapping[str, str], user: str) -> str:
-    """Trigger a DAG in the name of a user. Return the error, or ""."""
+    """Trigger a DAG on behalf of a user. Return the error, or ""."""
     # a new run id each time, because the DAG is triggered again for a replay that is resumed
     run_id = f"{reason}__page_{uuid.uuid4().hex[:8]}"
     by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
@@ -186,7 +189,10 @@ def _owners_dag(name: str) -> DagDetails:
 
 
 def _form_key(user: Any) -> str:
-    """Return the key of this user's forms. It outlasts the user's token, which Airflow renews while a form is open."""
+    """Return the key that this user's forms contain, which other sites do not know.
+
+    It outlasts the user's token, which Airflow renews while a form is open.
+    """
     secret = conf.get("api", "secret_key")
     return hmac.new(secret.encode(), f"eventbridge form of {user.get_id()}".encode(), hashlib.sha256).hexdigest()
 
@@ -197,7 +203,10 @@ _MAX_RUNS = 20
 
 
 def runs_of(batch: Batch) -> list[AirflowRun]:
-    """Return the runs that processed a batch, oldest first. There are several if one died and another continued."""
+    """Return the runs that processed a batch, oldest first.
+
+    There are several if a run died and another one continued the batch; at most `_MAX_RUNS` are returned.
+    """
     dag = {"retry": RETRY_DAG, "redrive": REDRIVE_DAG, "replay": REPLAY_DAG}.get(batch.kind)
     wanted = select(XComModel.dag_id, XComModel.run_id, XComModel.value).where(
         XComModel.key == BATCH_ID,

@@ -1,8 +1,8 @@
 """Lists, creates and resizes the Airflow pools that pushes run in, through Airflow's REST API.
 
-A task has no other access to pools. The first task of a run creates missing pools with the connection
-`eventbridge_airflow`: host, port, login and password of an account that may read, create and edit pools. `route` uses
-only pools that are known to exist.
+A task has no other access to pools. The first task of a run creates missing pools. It uses the connection
+`eventbridge_airflow`, which has the host and port, and the login and password of an account that may read, create and
+edit pools. `route` uses only pools that are known to exist.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import RuleSet
 
 #: The pools that every installation gets, with their initial slots. A later change by an operator is never undone. A
-#: batch hands out chunks for twice the free slots, so that the pools high, medium and low together can take the 64
-#: chunks of EVENTBRIDGE_BATCH_MAX_CHUNKS.
+#: batch may hand out two chunks for each free slot. With these sizes, the pools high, medium and low can take 80
+#: chunks, more than the default of EVENTBRIDGE_BATCH_MAX_CHUNKS (64).
 SHARED_POOLS: Mapping[str, int] = {
     "eventbridge.high": 16,
     "eventbridge.medium": 16,
@@ -56,7 +56,8 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
             continue
         before = applied.get(name)
         if before is not None and before.slots != slots:
-            pools[name] = airflow.resize(name, slots)  # if the process dies before it records this, it is done again
+            # If the process dies before the change is recorded, the next call resizes the pool again.
+            pools[name] = airflow.resize(name, slots)
         if before is None or (before.slots, before.seen_slots) != (slots, pools[name].slots):
             ledger.pools.record_slots(name, slots, pools[name].slots)
     return pools
@@ -100,7 +101,7 @@ class AirflowPools(AirflowApi):
         body = {"name": name, "slots": slots, "description": "Created by EventBridge", "include_deferred": False}
         try:
             return _slots(self.call("POST", "/api/v2/pools", json=body))
-        except AirflowConflict:  # another runner's listen created it first
+        except AirflowConflict:  # it was created in the meantime, usually by the first task of another run
             return _slots(self.call("GET", f"/api/v2/pools/{name}"))
 
 

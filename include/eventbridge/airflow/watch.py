@@ -24,12 +24,13 @@ from eventbridge.sources.protocol import LogSource
 from eventbridge.streaming.lease import is_gone
 from eventbridge.telemetry.protocol import NO_TELEMETRY, CheckEnded
 
-#: How often the rules are checked for changes. A new bus or runner has no DAG before its DAG file is parsed anyway.
+#: How often the rules are checked for changes. A shorter interval would not start a new runner sooner, because the
+#: runner has no DAG until Airflow parses the DAG file.
 _RULES_INTERVAL = timedelta(seconds=2)
 
 
 def open_watch() -> Watch:
-    """Return a watch over the ledger and the buses that this process's settings name."""
+    """Return a watch over the ledger that this process's settings name, and over the buses in the rules."""
     settings = airflow_settings()
     return Watch(open_runtime(settings, airflow_connection))
 
@@ -37,8 +38,8 @@ def open_watch() -> Watch:
 #: How long a bus is not polled after it could not be opened or did not respond.
 _SILENCE = timedelta(seconds=30)
 
-#: The interval at which the watcher records in the ledger that it polls. It counts as dead after several intervals
-#: without a record (`WATCHER_ALIVE`).
+#: The interval at which the watcher records in the ledger that it is polling. The watcher counts as dead if it has
+#: recorded nothing for `WATCHER_ALIVE`, which is three intervals.
 _RECORD_INTERVAL = timedelta(seconds=20)
 
 #: How often the watcher checks for late batches.
@@ -72,7 +73,7 @@ class Watch:
         self._pools = ReopenedPools(self.runtime)
 
     def check(self) -> list[str]:
-        """Return the subjects to start runs for now, and record the starts."""
+        """Return the subjects (those of runners, and RETRIES) whose runs must start now, and remember the starts."""
         now = self.runtime.clock()
         starting: list[str] = []
         error: str | None = None
@@ -89,11 +90,11 @@ class Watch:
         return starting
 
     def subjects_to_start(self) -> list[str]:
-        """Return the subjects that the fallback starts, regardless of the watcher's last starts.
+        """Return the subjects for which the fallback DAG `eventbridge_start_waiting_runs` must start runs.
 
-        While the watcher does not poll, these are all subjects, because a run also applies changed rules. Otherwise
-        they are the subjects with waiting or unfinished work, and those whose bus does not respond, because their runs
-        log the reason.
+        The watcher's last starts do not matter. If the watcher is not polling, all subjects are returned, because
+        nothing else would start the runs that apply changed rules. Otherwise the result has the subjects with waiting
+        or unfinished work, and those whose bus does not respond, because their runs log the reason.
         """
         now = self.runtime.clock()
         rules = self._current_rules(now)
@@ -105,9 +106,10 @@ class Watch:
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
 
     def reset_repeats(self, subject: str) -> None:
-        """Reset the repeats of a subject whose trigger begins now.
+        """Reset the count of repeated starts of a subject whose trigger has just begun.
 
-        While a DAG is paused, starts of its runs are lost. When it is unpaused, Airflow starts its trigger again.
+        Airflow starts the trigger of a DAG again when the DAG is unpaused. The starts that were lost while it was
+        paused must not delay the next one.
         """
         if subject in self.run_starts:
             self.run_starts[subject] = replace(self.run_starts[subject], repeats=0)
@@ -129,7 +131,9 @@ class Watch:
         for subject in starting:
             self.run_starts[subject] = next_start(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
-            if not found.waiting and (subject in self.run_starts or found.unfinished):  # the delay UNFINISHED begins
+            if not found.waiting and (subject in self.run_starts or found.unfinished):
+                # Unfinished work gets a run no sooner than `UNFINISHED` (60 s) after the last start or, without one,
+                # after now.
                 run_start = self.run_starts.get(subject, RunStart(now, HANDLED))
                 run_start = run_start if found.unfinished else RunStart(run_start.started_at, HANDLED)
                 self.run_starts[subject] = replace(run_start, mark=HANDLED)
@@ -139,9 +143,10 @@ class Watch:
         return starting
 
     def _record_poll(self, now: datetime) -> None:
-        """Record at intervals, in the ledger, that the watcher polls.
+        """Record in the ledger, at intervals, that the watcher is polling.
 
-        While a bus does not respond, nothing is recorded, so that the fallback starts the runs for that bus.
+        While a bus does not respond, nothing is recorded, so that the fallback takes over: it runs each minute and
+        starts the runs of all subjects, including those of that bus.
         """
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._recorded_at is None or now - self._recorded_at >= _RECORD_INTERVAL):
@@ -149,7 +154,7 @@ class Watch:
             self._recorded_at = now
 
     def _report_late(self, now: datetime) -> None:
-        """Report the batches that became late since the last check."""
+        """Report the batches that have become late since the last check."""
         if self._late_checked_at is None or now - self._late_checked_at >= _LATE_INTERVAL:
             self._late = report_late_batches(self.runtime, self.runtime.ledger.now(), self._late)
             self._late_checked_at = now
@@ -177,7 +182,10 @@ class Watch:
             return None
 
     def _drop(self, bus: str) -> None:
-        """Close a bus that failed, and reopen it later, because its client might repeat the same error forever."""
+        """Close a bus that failed.
+
+        A later poll opens it again with a new client, because the old one might repeat the same error forever.
+        """
         self._ends.pop(bus, None)
         source = self._sources.pop(bus, None)
         if source is not None:
@@ -192,12 +200,12 @@ class Watch:
         lease = ledger.streaming.lease(runner)
         if lease is not None and not is_gone(
             lease.holder
-        ):  # the streaming task takes new events itself; a run is needed only if it requests a standby
+        ):  # the streaming task takes new events itself; a run is needed only if the task wants a standby and has none
             wanted = lease.wants_next and lease.standby(ledger.now()) is None
             return SubjectState(waiting=wanted, busy=not wanted, mark=lease.holder)
         pulled = dict(ledger.offsets.committed(runner))
-        # A runner without offsets gets a run even if nothing waits, because its first run registers its consumer group,
-        # and `start_at: latest` means the end of the bus at that moment.
+        # A runner without offsets gets a run even if no events are waiting, because its first run registers its
+        # consumer group, and `start_at: latest` means the end of the bus at that moment.
         registered = bool(pulled)
         batch = ledger.batches.unfinished(runner)
         if batch is not None:
@@ -218,8 +226,8 @@ class Watch:
     def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
         """Return a value that changes with each step of a run, or None if starts must not be delayed.
 
-        They must not be while rules have changed or ingestion has stopped, because a run that takes no events then
-        still has an effect.
+        Starts must not be delayed if changed rules are not applied yet or ingestion is stopped, because then even a run
+        that takes no events has an effect.
         """
         if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion.current_stop() is not None:
             return None
@@ -241,7 +249,8 @@ class Watch:
         now = ledger.now()
         if not (ledger.due.has_any(now) or ledger.deferred_matches.has_due(now)):
             pending = ledger.pending.has_waiting()
-            if not (pending and self._pools.has_any(rules, now)):  # a run releases deliveries on hold for a pool
+            # If a pool was reopened, a run releases the deliveries that were on hold because it was closed.
+            if not (pending and self._pools.has_any(rules, now)):
                 unfinished = pending or ledger.deferred_matches.has_waiting() or self._has_orphans()
                 return SubjectState(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.pending.has_taken() or ledger.deferred_matches.has_taken()
@@ -263,7 +272,7 @@ class Watch:
         if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
             known = self._rules is not None
             self._rules = self.runtime.rule_set()
-            if known:  # a run applies the new rules, even without an event
+            if known:  # each runner gets a run that applies the new rules, even if no events are waiting
                 self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
             self.close_sources()
         self._rules_seen = (now, mark)

@@ -1,4 +1,5 @@
-"""Sends a heartbeat, an event with the health of the installation, to a URL. A scheduler calls it each minute."""
+"""Sends a heartbeat, an event that reports the health of the installation, to a URL. A scheduler calls `beat` every
+minute."""
 
 from __future__ import annotations
 
@@ -21,15 +22,18 @@ _PREFIX = "eventbridge_"
 _TIMEOUT_SECONDS = 10.0
 _SCHEMES = ("https://", "http://")
 
-#: How long a runner with events may commit nothing before it counts as stalled, and how long a batch may be open before
-#: it counts as stuck. The alerts in docs/howto/monitoring/alerts.yaml begin after the same times.
+#: How long a runner with events may commit nothing before it counts as stalled, and how long a batch may stay
+#: uncommitted before it counts as stuck. The alerts in docs/howto/monitoring/alerts.yaml fire after the same times.
 STALLED_SECONDS = 1_200.0
 STUCK_SECONDS = 1_800.0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The state of an installation. `lag` has each runner whose bus responds, and `problems` are sentences."""
+    """The state of an installation.
+
+    `lag` is the lag of each runner whose bus responds. `problems` has a sentence for each problem.
+    """
 
     at: datetime
     lag: Mapping[str, int]
@@ -39,7 +43,7 @@ class Heartbeat:
     problems: tuple[str, ...]
 
     def body(self) -> bytes:
-        """Return the CloudEvent in structured JSON. Its id is its time, in minutes."""
+        """Return the CloudEvent in structured mode, as JSON. Its id is its time, truncated to the minute."""
         data = {
             "healthy": not self.problems,
             "problems": list(self.problems),
@@ -66,8 +70,9 @@ def heartbeat(runtime: Runtime) -> Heartbeat:
 
 
 def beat(runtime: Runtime, connection: str) -> Heartbeat:
-    """Send a heartbeat to the URL in a connection, and return the heartbeat. Raises the errors of `send_heartbeat`.
+    """Send a heartbeat to the URL in a connection, and return the heartbeat.
 
+    Raises UserError if the connection has the wrong type or no usable URL, and the errors of `send_heartbeat`.
     The connection's extra has `secret_url`. It may also have `failure_url`, to which heartbeats with problems are sent
     instead. No message shows either URL.
     """
@@ -87,7 +92,11 @@ def beat(runtime: Runtime, connection: str) -> Heartbeat:
 
 
 def send_heartbeat(url: str, beat: Heartbeat) -> None:
-    """Send a heartbeat to a URL. Raises UserError for an invalid URL, and InfrastructureError if it is not accepted."""
+    """Send a heartbeat to a URL.
+
+    Raises UserError if the URL does not begin with https:// or http://, and InfrastructureError if the heartbeat cannot
+    be sent or is not accepted.
+    """
     if not url.startswith(_SCHEMES):
         raise UserError(f"{url!r} is not a heartbeat URL. Write https://...")
     headers = {"content-type": "application/cloudevents+json", "user-agent": "eventbridge"}
@@ -101,7 +110,7 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
             f"the heartbeat service responded with {error.code} {error.reason}. Check that service"
         ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
-        # Only the name of another error is shown, because its text may contain the URL.
+        # Of any other error, only the class name is shown, because its text may contain the URL.
         reason = error.reason if isinstance(error, URLError) else type(error).__name__
         raise InfrastructureError(
             f"the heartbeat service did not accept the event: {reason}. Check that service"

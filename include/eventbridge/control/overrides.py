@@ -86,9 +86,9 @@ def operate(
     """Carry out an operator's action on a rule, or on one of its targets, and return the result.
 
     `action` is one of `Action`, `value` is the priority or a rate such as 10/s, and `by` is the name of the operator.
-    Raises UserError if the action or the value is invalid, or if the action requires or excludes a target. Raises
-    NotFoundError if the current rules do not have the rule or target. Existing overrides of a removed rule or target
-    can still be cleared.
+    Raises UserError if the action or the value is invalid, if a required target is missing, or if a target is given for
+    an action on the whole rule. Raises NotFoundError if the current rules do not have the rule or target. Existing
+    overrides of a removed rule or target can still be cleared.
     """
     if action not in _ACTIONS:
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(_ACTIONS)}")
@@ -137,9 +137,9 @@ def _value(action: str, value: str) -> str:
 
 
 def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
-    """Make the deliveries due that were waiting only for this action, and return their number.
+    """Make due the deliveries that were waiting only for this action, and return their number.
 
-    If the process dies before that, the next retry run makes them due.
+    If the process dies after the override was cleared but before this, the next retry run makes them due.
     """
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
@@ -148,7 +148,7 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
 
 
 def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "") -> int:
-    """Make a rule's deliveries due that are on hold for a reason, for one target or all targets. Return their number.
+    """Make due a rule's deliveries with the hold reason `reason`, for one target or all targets. Return their number.
 
     If another override applies to a delivery, for instance because its target is paused, it stays on hold for that
     reason.
@@ -165,18 +165,18 @@ def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "
 
 
 def enable_target(runtime: Runtime, rule: str, target: str) -> int:
-    """Set a target's status to ok, and make due its deliveries on hold and those that wait for its pause to end.
+    """Set a target's status to ok, and make due the deliveries that were waiting for this.
 
-    Returns their number. A dead letter queue is a separate target, named `<target>/dead_letter_queue`. The copies that
-    it refused are tried again.
+    They are on hold because the target was disabled, or wait for its pause to end. Returns their number. A dead letter
+    queue is a separate target, named `<target>/dead_letter_queue`. The copies that it refused are made due too.
     """
     status = runtime.ledger.targets.statuses().get((rule, target))
     hastened = 0
     now = runtime.ledger.now()
     if status is not None and (until := pause_of(status, now)) is not None:
-        # This is done before the pause ends, so that another call repeats it if the process dies in between. It
-        # includes rows that are due sooner, because concurrent pushes may receive different times, of which the ledger
-        # keeps the last. The due times of rows have whole seconds.
+        # Done before `set_status` ends the pause, so that a second call repeats it if the process dies in between. Rows
+        # that are due before the end of the pause are included, because concurrent pushes may be given different ends,
+        # and the ledger keeps only the latest. The end is rounded up, because due times are whole seconds.
         last = until.replace(microsecond=0) + timedelta(seconds=1)
         hastened = runtime.ledger.pending.hasten(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):

@@ -1,4 +1,4 @@
-"""Starts the runs of targets, supervises them, and collects their outcomes.
+"""Starts target runs (each sends the deliveries of one target), supervises them, and collects their outcomes.
 
 There are two callers. A push starts all runs of its chunk together; a streaming task starts the runs of an open batch
 as deliveries arrive. The caller decides when the work is over and where outcomes are recorded; everything else is the
@@ -66,7 +66,7 @@ class TargetRuns:
         self._unrecorded: list[pa.Table] = []  # taken from the rows and not recorded yet
         self._segment_number = 0
         self._runs: dict[TargetRun, None] = {}  # started, and not yet returned by `take_ended`
-        self._in_progress: dict[TargetRun, None] = {}  # begun, and not ended at the last exchange
+        self._in_progress: dict[TargetRun, None] = {}  # executing, or ended since the last call of `_exchange`
         self._ended: deque[TargetRun] = deque()
         self._loop_threads: list[threading.Thread] = []
         self._open = 0
@@ -198,8 +198,8 @@ class TargetRuns:
         """Record the oldest outcomes by calling `write` with a segment number and a table; return its result.
 
         A segment has about as many outcomes as the setting `segment_responses` says, or all of them if `everything`. If
-        `write` raises an error, the next call records the same outcomes under the next number, because the failed call
-        may have taken effect.
+        `write` raises an error, the next call records the same outcomes again, together with the next ones, under the
+        next number, because the failed call may have taken effect.
         """
         while self._rows:
             tables, rows = self._rows.take()
@@ -255,8 +255,8 @@ class TargetRuns:
             self._loop.drop(abandoned)
 
     def join(self, seconds: float) -> None:
-        """Wait up to `seconds` for the threads of the runs to end; a thread that still works afterwards affects no
-        other push."""
+        """Wait up to `seconds` for the threads of the runs to end; a thread that is still running afterwards does not
+        affect other pushes."""
         until = time.monotonic() + seconds
         for thread in [*self._loop_threads, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))

@@ -44,7 +44,10 @@ def explain_event() -> DAG:
 @task(**TASK, do_xcom_push=False)
 @hide_traceback
 def explain() -> None:
-    """Log everything that is known about the form's event as JSON, and its notes and unreadable files as warnings."""
+    """Log everything that is known about the event that the form names, as JSON.
+
+    The limits of the search, and the files that could not be read, are logged as warnings.
+    """
     import msgspec
 
     from eventbridge.views.trace.explain import why_between

@@ -60,7 +60,7 @@ def operate_rules() -> DAG:
 @task(**TASK, do_xcom_push=False)
 @hide_traceback
 def operate() -> None:
-    """Carry out the form's action in the name of the user who triggered the run, and log the result."""
+    """Carry out the form's action on behalf of the user who triggered the run, and log the result."""
     context = get_current_context()
     with stage() as runtime:
         form = form_values(context, operate_params())

@@ -84,7 +84,7 @@ RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
 @task(task_id=PLAN_REPLAY, **TASK, do_xcom_push=False)
 @hide_traceback
 def plan_replay() -> None:
-    """Start or continue the replay that the run's parameters name, and plan its next batch."""
+    """Start the replay that the run's parameters describe, or continue the one that they name; plan its next batch."""
     context = get_current_context()
     with stage() as runtime:
         form = form_values(context, replay_params(), resumes="replay_id")
@@ -111,7 +111,8 @@ def plan_replay() -> None:
 
 
 def replay_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a replay batch, whose pushes share a pool and have the lowest weight."""
+    """Return the mapped push task of a replay batch, yet to be expanded; its pushes share a pool and have the lowest
+    weight."""
     return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
 
 
@@ -131,7 +132,10 @@ def trigger_next_run() -> None:
 
 
 def run_of_replay(replay_id: str, reason: str) -> DagRunTriggerException:
-    """Return the exception that triggers a run of `eventbridge_replay_events` for a replay, once for each `reason`."""
+    """Return the exception that triggers a run of `eventbridge_replay_events` for a replay.
+
+    `reason` is part of the run id, so each reason triggers at most one run of the replay.
+    """
     return next_run(REPLAY_DAG, f"replay__{replay_id}__{reason}", {"replay_id": replay_id})
 
 
@@ -159,7 +163,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
             resume_for(runtime, found, run)
         return found.replay_id
     begun = runtime.ledger.replays.find_for_run(run)
-    if begun is not None:  # this task is a retry
+    if begun is not None:  # this is a retry of the task
         return begun.replay_id
     refuse_empty(
         params, {"bus": "whose archive is replayed", "from": "when the first event was landed"} | RULES_REQUIRED
@@ -213,12 +217,16 @@ def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
     return plan_with_retries(runtime, lambda: plan(runtime, replay_id, pools))
 
 
-#: A function that returns the state of the run of `eventbridge_replay_archive` with an id, or None if it is unknown.
+#: A function that takes the id of a run of `eventbridge_replay_archive` and returns the run's state, or None if the
+#: state is unknown.
 StateOfRun = Callable[[str], str | None]
 
 
 def state_of_archive_run(run_id: str) -> str | None:
-    """Return the state of a run of `eventbridge_replay_archive`, or None if it is unknown. Only for a running task."""
+    """Return the state of a run of `eventbridge_replay_archive`, or None if it is unknown.
+
+    This function can be called only in a running task.
+    """
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -231,10 +239,11 @@ def state_of_archive_run(run_id: str) -> str | None:
 
 
 def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
-    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed. Return whether it was cancelled.
+    """Cancel a running replay if the run of `eventbridge_replay_archive` that started it has failed.
 
-    Normally the trigger of that run cancels the replay. This function is for a run that failed before a triggerer
-    picked up its trigger, which takes a second or two, or longer if no triggerer is running.
+    Returns whether the replay was cancelled. Normally the trigger of that run cancels the replay. This function is for
+    a run that failed before a triggerer picked up its trigger. Picking it up takes a second or two, or longer if no
+    triggerer is running.
     """
     replay = runtime.ledger.replays.get(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
@@ -267,7 +276,8 @@ def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
 def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of the DAG: the events, rules and targets, and how to deliver.
 
-    The first task checks the required fields, because a run that continues a replay needs none of them.
+    The first task checks the required fields, because a run that continues a replay may omit them; only Airflow's form
+    insists on a bus.
     """
     text = ["null", "string"]
     lists: dict[str, Any] = {"items": {"type": "string"}}

@@ -1,7 +1,7 @@
 """Plans retry batches, which send the pending deliveries that are due, and finishes batches whose run died.
 
-The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` call this module. The other stages then run as for any
-batch.
+The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` plan retry batches with it. Redrives and replays use it
+too, to settle stale batches before they plan a batch. The other stages then run as for any batch.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: How long deliveries of a removed rule wait for the rule to exist again before they are dead-lettered.
+#: How long deliveries of a removed rule or target are kept, in case it is restored, before they are dead-lettered.
 REMOVED_RULE_GRACE = timedelta(hours=1)
-#: A batch that is still uncommitted this many seconds after its push tasks must have ended counts as stale.
+#: How many seconds, in addition to the push timeout, a batch may stay uncommitted after its deadline before it counts
+#: as stale.
 _STALE_AFTER_SECONDS = 10.0
 #: The kinds of batches that no later run continues, because each run plans a new batch.
 _KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
@@ -59,12 +60,13 @@ def plan_retries(
 ) -> RetryPlan:
     """Take due pending deliveries into a new batch that is already routed.
 
-    The batch has one chunk for each target, and more for a target that is ok, as many as the target and the slots of
-    the retry pool allow; see `RetryChunks`. It has nothing for a target whose breaker is open, and a few deliveries for
-    a target that may be probed. If two processes take the same rows at the same time, one of them gets nothing. If
-    `runner` is None, deliveries of all runners are taken. If `pools` is None, the pools are unknown, and none counts as
-    closed. Deliveries of a rule that the current rule files disable go on hold. Deliveries of a removed rule go on hold
-    for 1 h and are then dead-lettered, one chunk in each batch.
+    The batch has one chunk for each target. A target that is ok may get more, within the limits of the target and the
+    free slots of the retry pool; see `RetryChunks`. If a target's breaker is open, the batch has only those of its
+    deliveries that can no longer be sent, to dead-letter them. For a target that may be probed, it has a few
+    deliveries. If two processes take the same rows at the same time, one of them gets nothing. If `runner` is None,
+    deliveries of all runners are taken. If `pools` is None, the pools are unknown, and none counts as closed.
+    Deliveries of a rule that the current rule files disable go on hold. Deliveries of a removed rule go on hold for 1 h
+    and are then dead-lettered, one chunk in each batch.
     """
     refuse_lost_ledger(runtime)
     rules = runtime.rule_set()
@@ -94,11 +96,12 @@ def plan_retries(
 
 @instrumented("settle_stale", of="runner")
 def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
-    """Settle and commit the retry, redrive and replay batches whose run died, with the retries that they need; return
-    their ids.
+    """Settle and commit the retry, redrive and replay batches whose run died, and schedule the retries of their
+    deliveries; return the ids of the batches.
 
     This function sends nothing. If such a batch took deferred matches but did not route them, they are deferred again.
-    A batch that cannot be settled does not stop the others; the first ReconciliationError is raised at the end.
+    If a batch raises ReconciliationError, the others are still processed, and the first such error is raised at the
+    end. Any other error is raised immediately.
     """
     batches = stale_batches(runtime, runner)
     wrong: list[ReconciliationError] = []
@@ -129,7 +132,7 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 
 
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
-    """Put deliveries on hold that must not be sent now, and release those whose hold reason no longer applies."""
+    """Put on hold the deliveries that must not be sent now, and release those whose hold reason no longer applies."""
     now = runtime.clock()
     statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.get_effective()
     for waiting in runtime.ledger.pending.waiting_targets(runner):
