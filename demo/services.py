@@ -280,6 +280,7 @@ def stop_groups(groups: dict[str, int]) -> None:
         _have_ended(groups, _GRACE_SECONDS / 4)
     _signal(groups, os.killpg, signal.SIGKILL)  # its children may outlive a leader
     _have_ended(groups, _GRACE_SECONDS)
+    _wait_for_members(set(groups.values()))
 
 
 def lower_priority(pid: int) -> None:
@@ -310,6 +311,21 @@ def _have_ended(groups: dict[str, int], seconds: float) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def _wait_for_members(groups: set[int]) -> None:
+    """Wait for the killed members of process groups, which may hold a port or a lock of their service for a moment."""
+    until = time.monotonic() + _GRACE_SECONDS
+    while any(_group_of(process) in groups for process in psutil.process_iter()) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def _group_of(process: psutil.Process) -> int | None:
+    """Return a process's group, or None if the process has ended."""
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else os.getpgid(process.pid)
+    except (psutil.Error, ProcessLookupError):
+        return None
 
 
 def _is_running(pid: int) -> bool:

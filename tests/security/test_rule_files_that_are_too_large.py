@@ -33,10 +33,10 @@ FILES = {
     "deep": (b"[" * (MIB - 1), "nested deeper than 100"),
     "deep blocks": (b"- " * (MIB // 2), "nested deeper than 100"),
     "aliases": (b"a: &a [x]\nb:\n" + b"- *a\n" * 200_000, "the anchor &a is not supported"),
-    "comments and no YAML": (b"#\n" * (MIB // 2 - 10) + b"a: b: c", "not YAML"),
+    "comments and no YAML": (b"#\n" * (MIB // 2 - 10) + b"a: b: c", "invalid YAML"),
     "expressions of one rule": (rules_with(300, 1), "other expressions of this pattern are too large together"),
     "long": (b"a" * (MIB + 1), "the limit for a file that is sent is 1,048,576"),
-    "words and no YAML": (b"a " * (MIB // 2 - 10) + b": b: c", "not YAML"),
+    "words and no YAML": (b"a " * (MIB // 2 - 10) + b": b: c", "invalid YAML"),
 }
 
 
