@@ -25,7 +25,7 @@ BATCH_STAGES: dict[matrix.BatchStage, tuple[int, int]] = {
     ("normal", "commit"): (1, 2),
     ("retry", "plan"): (1, 2),
     ("retry", "commit"): (1, 2),
-    ("replays", "start", "plan"): (2, 4),
+    ("replay", "plan"): (2, 4),
     ("retention", "maintain"): (3, 9),
 }
 #: The number of evenly spread calls of a commit at which ledger or bus fails; the deep profile has every call fail.
