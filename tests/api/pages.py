@@ -17,11 +17,12 @@ from eventbridge.client import EventBridgeClient
 
 OWN = {"sec-fetch-site": "same-origin"}
 #: Files of the pages, and redirects.
-NO_PAGES = {"/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run"}
+NO_PAGES = {"/api.js", "/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run"}
 #: A path of each page, with `{dead_letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
 EXAMPLES = {
     "": "",
     "/actions": "/actions",
+    "/api": "/api",
     "/backtests": "/backtests",
     "/backtests/{backtest_id}": "/backtests/{backtest}",
     "/batches": "/batches",

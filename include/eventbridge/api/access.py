@@ -132,7 +132,16 @@ _OWNER_CALLS = (
 OWNER_ROUTES = frozenset(
     {
         *(V1 + path for path in _OWNER_CALLS),
-        *("/page", "/page/errors", "/page/lag.json", "/page/event", "/page/events", "/page/request", "/page/rules"),
+        *(
+            "/page",
+            "/page/errors",
+            "/page/api",
+            "/page/lag.json",
+            "/page/event",
+            "/page/events",
+            "/page/request",
+            "/page/rules",
+        ),
         *("/page/rules/{name}", "/page/rules/{name}/operate", "/page/rules/{name}/test"),
         *("/page/schemas", "/page/schemas/{type:path}"),
         *("/page/targets", "/page/targets/{rule}/{name}", "/page/targets/{rule}/{name}/try"),

@@ -22,7 +22,7 @@ from eventbridge.api.descriptions import DescribedApi
 from eventbridge.api.host_paths import HostPaths
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.middleware import BodyLimit, HeadAsGet, SafeHeaders
-from eventbridge.api.page import backtests, batches, pages, redrives
+from eventbridge.api.page import backtests, batches, calls, pages, redrives
 from eventbridge.api.page import operations as page_operations
 from eventbridge.api.page import replays as page_replays
 from eventbridge.api.page.render import login_response, refusal_response
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 #: The routers of all pages except the login.
 PAGE_ROUTERS: Final = tuple(
-    part.router for part in (pages, page_operations, backtests, batches, redrives, page_replays)
+    part.router for part in (pages, page_operations, backtests, batches, calls, redrives, page_replays)
 )
 #: The routers of every application; a server that mounts the application has its own login and health check.
 _ROUTERS: Final = (

@@ -36,16 +36,19 @@ class FormRefused(CallRefused):
         self.values = values
 
 
-def render(request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """Return the page of a template; every value is escaped."""
+def render(
+    request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, *, scripted: bool = False
+) -> Response:
+    """Return the page of a template; every value is escaped. A `scripted` page has a script that calls the API."""
     framed = bool(getattr(request.app.state, "framed", False))
     mounted = str(request.scope.get("root_path", ""))
     given = {"root": root(request), "name": name, "framed": framed}
     # the server that mounts this one, for links to its pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
     text = _templates().get_template(f"{name}.html").render(values, **given)
-    # The only script is EventBridge's own; a page that is not framed has no script.
-    headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
+    # All scripts are EventBridge's own files; a page that is neither framed nor scripted has none.
+    policy = _POLICY + "; script-src 'self'" * (framed or scripted) + "; connect-src 'self'" * scripted
+    headers = _HEADERS | {"content-security-policy": policy}
     # Half of a surrogate pair, which UTF-8 cannot hold, is shown as a question mark.
     return Response(text.encode("utf-8", "replace"), status, headers, "text/html; charset=utf-8")
 

@@ -1,0 +1,132 @@
+"""Serves the page that describes every call of the API, from openapi.json, with a form that sends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import Viewer, viewer
+
+router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
+
+_Document = Mapping[str, Any]
+_MODELS = "#/components/schemas/"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A parameter of a call or a member of a model; `place` is path, query or header, and "" for a member."""
+
+    name: str
+    place: str
+    type: str
+    required: bool
+    description: str
+
+
+@dataclass(frozen=True)
+class ShownCall:
+    """A call, its parameters, an example of its body by content type, and its responses with their models."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    description: str
+    parameters: tuple[Member, ...]
+    bodies: dict[str, tuple[str, str]]
+    responses: tuple[tuple[str, str, str], ...]
+
+
+@router.get("/api")
+def api(request: Request, found: Annotated[Viewer, Depends(viewer)]) -> Response:
+    """Return the description of every call, grouped by tag, and of the models of bodies and responses."""
+    document = request.app.openapi()
+    schemas = document["components"]["schemas"]
+    values = {
+        "viewer": found,
+        "base": request.scope.get("root_path", ""),
+        "groups": call_groups(document),
+        "models": {name: (schemas[name].get("description", ""), _members(schemas[name])) for name in sorted(schemas)},
+    }
+    return render(request, "api", values, scripted=True)
+
+
+@router.get("/api.js")
+def script() -> Response:
+    """Return the script that sends the calls of the page."""
+    content = files("eventbridge.api.page").joinpath("api.js").read_bytes()
+    return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
+
+
+def call_groups(document: _Document) -> dict[str, list[ShownCall]]:
+    """Return the calls of openapi.json by their tags, both in order."""
+    found: dict[str, list[ShownCall]] = {}
+    for path, calls in sorted(document["paths"].items()):
+        for method, call in calls.items():
+            found.setdefault(call["tags"][0], []).append(_shown_call(document, method.upper(), path, call))
+    return dict(sorted(found.items()))
+
+
+def _shown_call(document: _Document, method: str, path: str, call: _Document) -> ShownCall:
+    parameters = (
+        Member(each["name"], each["in"], _type_name(each["schema"]), each.get("required", False), _text(each))
+        for each in call.get("parameters", ())
+    )
+    bodies = call.get("requestBody", {}).get("content", {})
+    return ShownCall(
+        method,
+        path,
+        call["operationId"],
+        call["summary"],
+        call["description"],
+        tuple(parameters),
+        {kind: (_type_name(each["schema"]), _example(document, each)) for kind, each in bodies.items()},
+        tuple(
+            (status, each["description"], ", ".join(_models(each)))
+            for status, each in sorted(call["responses"].items())
+        ),
+    )
+
+
+def _text(described: _Document) -> str:
+    return str(described.get("description") or described["schema"].get("description", ""))
+
+
+def _models(response: _Document) -> Iterable[str]:
+    """Return the names of the models of a response; a problem has the same one everywhere."""
+    return (_type_name(each["schema"]) for each in response.get("content", {}).values() if each.get("schema"))
+
+
+def _example(document: _Document, body: _Document) -> str:
+    """Return the example of a body: its own, or the first one of its model."""
+    model = document["components"]["schemas"].get(body["schema"].get("$ref", "").removeprefix(_MODELS), {})
+    example: Any = body.get("example") or next(iter(model.get("examples", ())), {})
+    return json.dumps(example, indent=2)
+
+
+def _members(schema: _Document) -> list[Member]:
+    required = schema.get("required", ())
+    return [
+        Member(name, "", _type_name(each), name in required, each.get("description", ""))
+        for name, each in schema.get("properties", {}).items()
+    ]
+
+
+def _type_name(schema: _Document) -> str:
+    """Return the type of a value for people: the name of a model, `list of Rule`, `string or null`."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).removeprefix(_MODELS)
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type_name(each) for each in schema["anyOf"]))
+    if "enum" in schema:
+        return " or ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"list of {_type_name(schema.get('items', {}))}"
+    return str(schema.get("format") or schema.get("type", "any"))
