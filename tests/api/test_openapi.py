@@ -84,6 +84,7 @@ BY_HTTP = {
     "tokens create": "a token may not create tokens",
     "tokens list": "a token may not create tokens",
     "tokens revoke": "a token may not create tokens",
+    "events tail": "it follows the bus itself, and records nothing",
     "events why": "GET /v1/events/{event_id}",
     "events show": "GET /v1/events/{event_id}",
     "events find": "GET /v1/events",
