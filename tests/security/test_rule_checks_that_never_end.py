@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -113,8 +114,17 @@ def reading(server: Server) -> httpx.Client:
     return server.client(server.installation.token("reading", "read"))
 
 
-def leave(client: httpx.Client, call: str, seconds: float) -> None:
-    """Send a call, and leave after so many seconds."""
+def begin(client: httpx.Client, call: str) -> http.client.HTTPConnection:
+    """Send a call, and return its connection without waiting for the response."""
+    path, body = CALLS[call]
+    connection = http.client.HTTPConnection(client.base_url.host, client.base_url.port)
+    headers = {"Authorization": client.headers["Authorization"], "Content-Type": "application/json"}
+    connection.request("POST", path, json.dumps(body), headers)
+    return connection
+
+
+def stay(client: httpx.Client, call: str, seconds: float) -> None:
+    """Send a call, and wait for its response for so many seconds."""
     path, body = CALLS[call]
     with suppress(httpx.HTTPError):
         client.post(path, json=body, timeout=seconds)
@@ -124,8 +134,10 @@ def leave(client: httpx.Client, call: str, seconds: float) -> None:
 def test_a_check_ends_when_its_caller_leaves(call: str, busy: Server) -> None:
     """Its process ends soon after the connection was closed, and the next check gets its response."""
     with reading(busy) as client:
-        leave(client, call, 5.0)
+        connection = begin(client, call)
+        until(lambda: checking(busy))
         processes = checking(busy)
+        connection.close()
         ended = until(lambda: not any(each.exists() for each in processes))
         before = time.monotonic()
         response = client.post("/v1/rules/all-orders/test", json={"event": order(1)}, timeout=60)
@@ -140,7 +152,7 @@ def test_a_check_ends_when_its_caller_leaves(call: str, busy: Server) -> None:
 def test_a_check_ends_with_the_server(how: signal.Signals, busy: Server) -> None:
     """The server does not wait for a check, and leaves no process behind, even if it is killed."""
     with reading(busy) as client:
-        thread = threading.Thread(target=leave, args=(client, "the test of a rule", 120.0))
+        thread = threading.Thread(target=stay, args=(client, "the test of a rule", 120.0))
         thread.start()
         began = until(lambda: checking(busy))
         processes = checking(busy)
