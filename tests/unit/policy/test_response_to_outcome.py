@@ -304,6 +304,22 @@ def test_nothing_else_asks_for_a_pause(given: Response) -> None:
     assert pause_asked(given, RetryTerms(EXPONENTIAL, 10.0), attempts=1, now=NOW, draw=0.5) is None
 
 
+@pytest.mark.parametrize(
+    ("given", "fails"),
+    [
+        (response(503), True),
+        (response(error_class="Timeout"), True),
+        (response(200), False),
+        (response(503, abort=True), False),
+        (response(error_class="Interrupted"), False),
+    ],
+    ids=["503", "no response", "accepted", "abort", "interrupted"],
+)
+def test_only_failures_of_the_target_count_for_its_breaker(given: Response, fails: bool) -> None:
+    """A request that the push stopped waiting for, and one that the target told it to abort, do not count."""
+    assert is_failure(given) == fails
+
+
 CHOSEN = StatusRules(retry_on=("302", "404", "410"), dead_letter_on=("429", "500-599"))
 
 
