@@ -95,7 +95,7 @@ class AirflowNotes(AirflowApi):
 
 
 def noted(note: str, text: str) -> str:
-    """Return a note with EventBridge's line as its last line, truncated if needed, or unchanged if there is no room."""
+    """Return a note with EventBridge's line as its last line, truncated if needed, or unchanged if it is full."""
     theirs = [line for line in note.splitlines() if not line.startswith(_NOTE_PREFIX)]
     available = _MAX_NOTE_LENGTH - len(_NOTE_PREFIX) - sum(len(line) + 1 for line in theirs)
     if available < 4:  # the user's own lines fill the note

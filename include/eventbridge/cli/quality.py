@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eventbridge.model.quality import Measure, QualityRecord
 
 app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Check the events and deliveries of an hour; list and show results."
+    cls=Group, no_args_is_help=True, help="Check the quality of an hour; list and show checks."
 )
 
 _FAILED = 1

@@ -24,7 +24,7 @@ _RELEASE_COMMANDS = {
 }
 
 app = typer.Typer(
-    cls=Group, help="Show the state of targets; check, pause, resume and enable them.", no_args_is_help=True
+    cls=Group, help="List, check, pause, resume and enable targets.", no_args_is_help=True
 )
 app.command("pause", short_help="Pause a target: its deliveries wait.")(operate.pause_target)
 app.command("resume", short_help="Resume a paused target.")(operate.resume_target)
