@@ -124,7 +124,7 @@ test: setup ## every test: the fast ones, the crash matrix, the others, several 
 	cat "$$TMPDIR/computing.txt"
 	exit $$failed
 
-test-python: setup ## the unit tests and the page of the first rule, for another version: make test-python VENV=.venv-other PYTHON=python3.13
+test-python: setup ## the unit tests, the tour of README.md and the page of the first rule, for another version: make test-python VENV=.venv-other PYTHON=python3.13
 	@$(BIN)/python --version
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit
 	$(BIN)/pytest -q tests/docs/tour.py
