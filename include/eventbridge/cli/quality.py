@@ -13,9 +13,7 @@ from eventbridge.cli.suggestion import Group
 if TYPE_CHECKING:
     from eventbridge.model.quality import Measure, QualityRecord
 
-app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Check the quality of an hour; list and show checks."
-)
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Check the quality of an hour; list and show checks.")
 
 _FAILED = 1
 

@@ -23,9 +23,7 @@ _RELEASE_COMMANDS = {
     EXPECTATION_FAILED: "rules release {0}",
 }
 
-app = typer.Typer(
-    cls=Group, help="List, check, pause, resume and enable targets.", no_args_is_help=True
-)
+app = typer.Typer(cls=Group, help="List, check, pause, resume and enable targets.", no_args_is_help=True)
 app.command("pause", short_help="Pause a target: its deliveries wait.")(operate.pause_target)
 app.command("resume", short_help="Resume a paused target.")(operate.resume_target)
 app.command("rate", short_help="Override the rate of a target.")(operate.set_rate)

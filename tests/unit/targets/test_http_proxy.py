@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import socket
 from contextlib import closing
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import certificates
 import pytest
@@ -109,6 +111,36 @@ def test_a_proxy_is_no_way_to_internal_addresses(tmp_path: Path, host: str) -> N
 
     assert (response.error_class, proxy.connects) == ("AddressRefused", [])
     assert "EVENTBRIDGE_ALLOW_ADDRESSES" in (response.error or "")
+
+
+def resolves_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
+    """Let names in .example resolve to these addresses, in this order; return the list of the names asked for."""
+    asked: list[str] = []
+
+    real = socket.getaddrinfo
+
+    def found(host: str, port: int, *args: Any, **fields: Any) -> Any:
+        if not host.endswith(".example"):
+            return real(host, port, *args, **fields)
+        asked.append(host)
+        return [(0, 0, 0, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    return asked
+
+
+def test_a_proxy_gets_an_ipv4_address_if_the_target_has_one(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many proxies have no route to IPv6 addresses, which the system may list first."""
+    spec = read(tmp_path, f"http://both.example:{receiver.port}/healthy/both", "proxy: egress")
+    resolves_to(monkeypatch, "2001:db8::1", "127.0.0.1")
+    allowed = (*LOOPBACK, ip_network("2001:db8::/32"))
+    with ConnectProxy() as proxy:
+        [response] = send(spec, connection_of(proxy.port), allowed=allowed)
+
+    assert response.code == 200
+    assert [head.split()[1] for head in proxy.connects] == [f"127.0.0.1:{receiver.port}"]
 
 
 def test_no_proxy_of_the_environment_bypasses_nothing(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
-
-import pycurl
 
 from eventbridge.fault_points import reach
 from eventbridge.targets.http.credentials import Credentials
@@ -50,17 +49,26 @@ class Access:
     @property
     def can_block(self) -> bool:
         """Return whether `ready` may send a request of its own and block."""
-        return self._configured.client is not None or self.handshake is not None
+        if self._configured.client is not None:
+            return True
+        return self.handshake is not None and not self.handshake.is_known(self._current)
 
     def ready(self, until: datetime) -> Credentials:
         """Return the current credentials, the same object while unchanged; may request a token before `until`.
 
-        Raises TokenUnavailable if no token was obtained, HandshakeRefused if the target does not agree.
+        Raises TokenUnavailable if no token was obtained, HandshakeRefused if the target does not agree, and the other
+        errors of `Handshake.require`.
         """
         credentials = self._with_token(until, refused="")
         if self.handshake is not None:
             self.handshake.require(credentials, (until - self._clock()).total_seconds())
         return credentials
+
+    def check(self, until: datetime) -> None:
+        """Obtain a token, and ask the target for its consent even if its answer is known; raises as `ready` does."""
+        credentials = self._with_token(until, refused="")
+        if self.handshake is not None:
+            self.handshake.check(credentials, (until - self._clock()).total_seconds())
 
     def renewed(self, until: datetime) -> Credentials:
         """Return fresh credentials after those of `ready` were refused; reads the connection again.
@@ -91,19 +99,13 @@ class Access:
 
     def _ask(self, client: TokenClient, seconds: float) -> AccessToken:
         """Request a token, with the TLS settings and SSRF protection of the target; raises TokenUnavailable."""
-        exchange = self._token_exchange(client, seconds)
-        exchange.started_at = self._clock()
-        exchange.prepare(*client.request())
-        reach("token.ask")
-        number, message = 0, ""
-        try:
-            exchange.curl.perform()
-        except pycurl.error as error:
-            number, message = error.args
-        reach("token.responded")
-        response = exchange.response(number, message)
-        body = exchange.body
-        exchange.close()
+        with closing(self._token_exchange(client, seconds)) as exchange:
+            exchange.started_at = self._clock()
+            exchange.prepare(*client.request())
+            reach("token.ask")
+            response = exchange.perform()
+            reach("token.responded")
+            body = exchange.body
         if response.accepted:
             return read_token(client, body)
         where = f"{client.origin} (token_url of connection {client.connection!r})"

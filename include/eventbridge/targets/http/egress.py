@@ -90,7 +90,8 @@ def routed(endpoint: Endpoint) -> Endpoint:
     except (OSError, UnicodeError) as error:
         raise HostUnknown(f"{host} cannot be resolved here, which a target with a proxy needs: {error}") from None
     refusals = []
-    for address in dict.fromkeys(str(each[4][0]) for each in found):
+    # IPv4 first, because many proxies have no route to IPv6 addresses; one that has takes either
+    for address in sorted(dict.fromkeys(str(each[4][0]) for each in found), key=lambda each: ":" in each):
         refusal = endpoint.guard.refusal(address)
         if refusal is None:
             shown = f"[{address}]" if ":" in address else address

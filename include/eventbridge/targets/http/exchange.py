@@ -117,6 +117,15 @@ class Exchange:
         self.curl.setopt(pycurl.HTTPHEADER, lines)
         self.curl.setopt(pycurl.POSTFIELDS, payload)
 
+    def perform(self) -> Response:
+        """Send the prepared request in this thread and return its response."""
+        number, message = 0, ""
+        try:
+            self.curl.perform()
+        except pycurl.error as error:
+            number, message = error.args
+        return self.response(number, message)
+
     def connect_again(self) -> None:
         """Use a new connection for the request, which has not been sent."""
         self._alone = True

@@ -20,7 +20,7 @@ from eventbridge.targets.http.egress import AddressRefused, HostUnknown, routed
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.engine import HttpEngine, TransferSlot
 from eventbridge.targets.http.exchange import Exchange
-from eventbridge.targets.http.handshake import HandshakeRefused
+from eventbridge.targets.http.handshake import HandshakeRefused, HandshakeUnanswered
 from eventbridge.targets.http.headers import HeaderRefused, event_lines, header_line, traceparent
 from eventbridge.targets.http.tokens import TokenUnavailable
 from eventbridge.targets.protocol import Request
@@ -31,8 +31,8 @@ _WAIT_SECONDS = 1.0
 #: The minimum time between two renewals of credentials in one `deliver`, which may last as long as a push.
 _MIN_RENEWAL_INTERVAL = timedelta(seconds=5)
 _NO_MORE = object()
-#: The errors because of which nothing is sent; their names are the error classes of the deliveries.
-_NOT_READY = (TokenUnavailable, HandshakeRefused, AddressRefused, HostUnknown)
+#: The errors because of which nothing is sent; `_class_of` returns the error classes of the deliveries.
+_NOT_READY = (TokenUnavailable, HandshakeRefused, HandshakeUnanswered, AddressRefused, HostUnknown)
 #: zlib's number for a gzip header, in which it writes no name and no time.
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -41,6 +41,10 @@ def compress(payload: bytes) -> bytes | None:
     """Return a payload in the format gzip, the same bytes each time; None if that is not smaller."""
     compressed = zlib.compress(payload, wbits=_GZIP)
     return compressed if len(compressed) < len(payload) else None
+
+
+def _class_of(failure: Exception) -> str:
+    return failure.error_class if isinstance(failure, HandshakeUnanswered) else type(failure).__name__
 
 
 class HttpTarget:
@@ -145,21 +149,16 @@ class HttpTarget:
         Sends no request to the target, except for its handshake.
         """
         try:
-            self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
-            exchange = Exchange(routed(self._endpoint))
+            self._access.check(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
+            endpoint = routed(self._endpoint)
         except _NOT_READY as error:
-            return f"{type(error).__name__}: {error}"
-        exchange.curl.setopt(pycurl.CONNECT_ONLY, 1)
-        exchange.curl.setopt(pycurl.NOPROGRESS, 0)
-        exchange.curl.setopt(pycurl.XFERINFOFUNCTION, lambda *_: int(is_cancelled()))  # about once a second
-        try:
-            exchange.curl.perform()
-        except pycurl.error as error:
-            response = exchange.response(*error.args)
-            return f"{response.error_class}: {response.error}"
-        finally:
-            exchange.close()
-        return None
+            return f"{_class_of(error)}: {error}"
+        with closing(Exchange(endpoint)) as exchange:
+            exchange.curl.setopt(pycurl.CONNECT_ONLY, 1)
+            exchange.curl.setopt(pycurl.NOPROGRESS, 0)
+            exchange.curl.setopt(pycurl.XFERINFOFUNCTION, lambda *_: int(is_cancelled()))  # about once a second
+            response = exchange.perform()
+        return None if response.error_class is None else f"{response.error_class}: {response.error}"
 
     def close(self) -> None:
         """Close the connections of `deliver`."""
@@ -193,7 +192,7 @@ class HttpTarget:
             if request is None:
                 yield None
                 continue
-            yield request.index, Response(False, now, 0.0, error_class=type(failure).__name__, error=str(failure))
+            yield request.index, Response(False, now, 0.0, error_class=_class_of(failure), error=str(failure))
 
     def _fill(
         self, waiting: Iterator[Request | None], until: datetime, slot: TransferSlot
