@@ -7,8 +7,13 @@ import threading
 from typing import Self
 
 
+#: The status of a proxy that does not respond.
+HANGS = 0
+
+
 class ConnectProxy:
-    """Tunnels to any address, in a `with` block; with a `status`, it responds to CONNECT with that instead.
+    """Tunnels to any address, in a `with` block; with a `status`, it responds to CONNECT with that instead, and with
+    HANGS not at all.
 
     `connects` has the head of each CONNECT request, in order.
     """
@@ -44,6 +49,9 @@ class ConnectProxy:
                     return
                 head += part
             self.connects.append(head.decode())
+            if self.status == HANGS:
+                client.recv(1)  # until the client gives up
+                return
             if self.status is not None:
                 client.sendall(f"HTTP/1.1 {self.status} No\r\nContent-Length: 0\r\n\r\n".encode())
                 return

@@ -97,7 +97,7 @@ class RunBreaker:
         self._target = target
         self._disable_after_seconds = disable_after_seconds
         self._opens = opens
-        self._judges_speed = judges_speed
+        self.judges_speed = judges_speed
         self.too_slow = False
         self._good = probed.good if probed is not None else 0
         self.probing = probed is not None
@@ -158,7 +158,7 @@ class RunBreaker:
 
     def record_slow(self, at: datetime, *, no_response: bool) -> None:
         """Record that a response was slow or missing; the attempt itself is recorded separately."""
-        if not self._judges_speed:
+        if not self.judges_speed:
             return
         second = int(at.timestamp())
         self._slow[second] = self._slow.get(second, 0) + 1

@@ -295,6 +295,8 @@ class TargetRun:
         were already in flight.
         """
         if response.error_class == PROXY_FAILED:  # says nothing about the target
+            if not again:  # its earlier responses do, and the breaker waits for its result
+                self.breaker.record_abandoned(delivery_id, at.at)
             return
         until = pause_asked(response, self.settings.terms, attempts=attempts, now=at.at, draw=at.draw)
         if until is not None:
@@ -311,10 +313,15 @@ class TargetRun:
             self.pace.ramp(at.at)
 
     def note_duration(self, response: Response) -> None:
-        """Record how long the target took to respond."""
-        if response.error_class == PROXY_FAILED:
-            return
+        """Record how long the target took to respond.
+
+        A slow failure of its proxy ends a run that other targets wait for, and the target stays ok.
+        """
         seconds, report = response.took_seconds, self.report
+        if response.error_class == PROXY_FAILED:
+            if self.breaker.judges_speed and seconds >= self._slow_after:
+                self.wind_down()
+            return
         if self.progress.note_duration(seconds):
             self.starts_until = last_start(self.until, self._budget, seconds)
         report.responses += 1

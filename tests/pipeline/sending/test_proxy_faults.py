@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
-from connect_proxy import ConnectProxy
+from connect_proxy import HANGS, ConnectProxy
 from pipeline.delivering import RunningClock, Sending, http, segment_rows
 
 from eventbridge.config.connection import connections_from_environment
@@ -32,3 +33,25 @@ def test_a_proxy_that_refuses_opens_no_breaker_and_loses_nothing(sending: Sendin
     assert len({each["webhook_id"] for each in sending.requests()}) == 30
     found = audit(runtime)
     assert (found.differences, found.deliveries["orders/crm"]["delivered"]) == ((), 30)
+
+
+def test_a_proxy_that_hangs_keeps_its_batch_waiting_for_one_timeout(sending: Sending, clock: RunningClock) -> None:
+    """Nothing more is sent through it in this batch; the target stays ok, and all is delivered once the proxy works."""
+    with ConnectProxy(HANGS) as proxy:
+        uri = f"http://127.0.0.1:{proxy.port}/?egress_proxy=true"
+        connections = connections_from_environment({"EVENTBRIDGE_CONN_EGRESS": uri})
+        crm = http("/healthy/hanging", proxy="egress", max_in_flight=1)
+        runtime = replace(sending.begin(8, crm=crm, note="/healthy/note"), connections=connections)
+        sending.site.works[-1] = runtime
+        sending.deliver_batch()
+
+        assert len(proxy.connects) == 1
+        assert {status.state for status in runtime.ledger.targets.statuses().values()} <= {"ok"}
+
+        proxy.status = None
+        clock.advance(2 * 3600)
+        sending.deliver()
+
+    got = Counter(each["path"] for each in sending.requests())
+    assert got == {"/healthy/hanging": 8, "/healthy/note": 8}
+    assert audit(runtime).differences == ()
