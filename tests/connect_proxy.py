@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
+from pathlib import Path
 from typing import Self
-
 
 #: The status of a proxy that does not respond.
 HANGS = 0
@@ -15,11 +16,15 @@ class ConnectProxy:
     """Tunnels to any address, in a `with` block; with a `status`, it responds to CONNECT with that instead, and with
     HANGS not at all.
 
-    `connects` has the head of each CONNECT request, in order.
+    With a `certificate`, clients connect by TLS. `connects` has the head of each CONNECT request, in order.
     """
 
-    def __init__(self, status: int | None = None) -> None:
+    def __init__(self, status: int | None = None, certificate: Path | None = None) -> None:
         self.status = status
+        self._tls = None
+        if certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(certificate)
         self.connects: list[str] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
@@ -41,6 +46,12 @@ class ConnectProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        if self._tls is not None:
+            try:
+                client = self._tls.wrap_socket(client, server_side=True)
+            except OSError:  # the client does not trust the certificate
+                client.close()
+                return
         with client:
             head = b""
             while b"\r\n\r\n" not in head:

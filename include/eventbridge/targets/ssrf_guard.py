@@ -6,7 +6,7 @@ guard checks the resolved address just before a connection is made, never the na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -64,6 +64,12 @@ class SsrfGuard:
         if kind is None:
             return None
         return f"{text} is {kind}" if inner == address else f"{text} carries {inner}, {kind}"
+
+
+def describe_refusals(refusals: Iterable[str]) -> str:
+    """Return the refusals of a host's addresses, and the remedy."""
+    shown = "; ".join(dict.fromkeys(refusals))
+    return f"{shown}: nothing is delivered there unless {SETTING} names its block"
 
 
 def _embedded_ipv4(address: Address) -> Address:

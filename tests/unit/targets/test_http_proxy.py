@@ -20,14 +20,16 @@ from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.model.outcome import Response
 from eventbridge.rules import Target
+from eventbridge.targets.http import egress
+from eventbridge.targets.http.exchange import Exchange
 from eventbridge.targets.open import open_target
 from eventbridge.targets.ssrf_guard import Network
 
 
 def connection_of(port: int, **fields: object) -> Connection:
     """Return the connection of a proxy on this machine."""
-    extra = {"egress_proxy": True}
-    return Connection("egress", "http", "127.0.0.1", port, **{"extra": extra, **fields})  # type: ignore[arg-type]
+    given = {"type": "http", "extra": {"egress_proxy": True}, **fields}
+    return Connection("egress", host="127.0.0.1", port=port, **given)  # type: ignore[arg-type]
 
 
 def send(spec: Target, proxy: Connection, count: int = 1, allowed: tuple[Network, ...] = LOOPBACK) -> list[Response]:
@@ -143,6 +145,78 @@ def test_a_proxy_gets_an_ipv4_address_if_the_target_has_one(
     assert [head.split()[1] for head in proxy.connects] == [f"127.0.0.1:{receiver.port}"]
 
 
+def test_a_name_is_resolved_once_for_the_lifetime_of_connections(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow resolver does not hold up each push; after a minute the name is resolved again."""
+    spec = read(tmp_path, f"http://once.example:{receiver.port}/healthy/once", "proxy: egress")
+    asked = resolves_to(monkeypatch, "127.0.0.1")
+    with ConnectProxy() as proxy:
+        connection = connection_of(proxy.port)
+        assert [send(spec, connection)[0].code for _ in range(3)] == [200] * 3
+        assert asked == ["once.example"]
+
+        monkeypatch.setattr("eventbridge.targets.http.egress.LIFETIME_SECONDS", 0.0)
+        egress._addresses.clear()
+        send(spec, connection)
+        send(spec, connection)
+
+    assert len(asked) == 3
+
+
+def test_handles_are_reused_when_the_address_of_a_target_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONNECT names the new address, and no idle handle of the old one is left."""
+    monkeypatch.setattr("eventbridge.targets.http.egress.LIFETIME_SECONDS", 0.0)
+    made: list[Exchange] = []
+    create = Exchange.__init__
+
+    def counted(self: Exchange, *args: Any) -> None:
+        made.append(self)
+        create(self, *args)
+
+    monkeypatch.setattr(Exchange, "__init__", counted)
+    spec = read(tmp_path, "http://moves.example:9/x", "proxy: egress")
+    with (
+        ConnectProxy(502) as proxy,
+        closing(open_target("big", spec, lambda _: connection_of(proxy.port), now, LOOPBACK)) as target,
+    ):
+        for last in range(1, 4):
+            resolves_to(monkeypatch, f"127.0.0.{last}")
+            list(target.deliver([a_request(0)], later()))
+
+    assert [head.split()[1] for head in proxy.connects] == ["127.0.0.1:9", "127.0.0.2:9", "127.0.0.3:9"]
+    assert len(made) == 1
+
+
+def test_a_proxy_with_tls_is_verified_by_its_own_certificate_authority(receiver: Receiver, tmp_path: Path) -> None:
+    """The extra `ca_certificate` of its connection counts for the proxy alone; without it the proxy is not trusted."""
+    certificate = certificates.self_signed().write(tmp_path / "proxy.pem")
+    spec = read(tmp_path, receiver.url("/healthy/secure"), "proxy: egress")
+    with ConnectProxy(certificate=certificate) as proxy:
+        found = [
+            send(spec, connection_of(proxy.port, type="https", extra={"egress_proxy": True, **extra}))[0]
+            for extra in ({"ca_certificate": str(certificate)}, {})
+        ]
+
+    assert [(each.code, each.error_class) for each in found] == [(200, None), (None, "ProxyFailed")]
+    assert len(proxy.connects) == 1
+
+
+def test_a_proxy_with_tls_is_verified_by_the_file_of_the_system(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SSL_CERT_FILE counts for proxies as for targets."""
+    certificate = certificates.self_signed().write(tmp_path / "proxy.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    spec = read(tmp_path, receiver.url("/healthy/system"), "proxy: egress")
+    with ConnectProxy(certificate=certificate) as proxy:
+        [response] = send(spec, connection_of(proxy.port, type="https"))
+
+    assert response.code == 200
+
+
 def test_no_proxy_of_the_environment_bypasses_nothing(
     receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +245,11 @@ def test_a_name_that_cannot_be_resolved_here_is_not_sent_to_the_proxy(tmp_path: 
         ({"host": ""}, "needs the host and port of a proxy"),
         ({"host": "socks5://proxy.example"}, "needs the host and port of a proxy"),
         ({"login": "a:b"}, "has a login with a colon"),
+        (
+            {"extra": {"egress_proxy": "true", "token": "pass-4711"}},
+            "has an extra `token`, which a proxy does not take",
+        ),
+        ({"extra": {"egress_proxy": "true", "ca_certificate": "x"}}, "has an extra `ca_certificate`, which a proxy"),
     ],
 )
 def test_a_connection_that_is_no_proxy_is_refused(tmp_path: Path, fields: dict[str, object], said: str) -> None:

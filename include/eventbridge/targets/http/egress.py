@@ -7,19 +7,28 @@ the addresses as for a direct connection, and names one of them in CONNECT; TLS 
 from __future__ import annotations
 
 import socket
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from eventbridge.config.connection import HTTP_TYPES, Connection, require_type
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.targets.http.credentials import EXTRAS
 from eventbridge.targets.http.redaction import SecretForm, forms_of
-from eventbridge.targets.ssrf_guard import SETTING
+from eventbridge.targets.http.tls import Tls, tls_of
+from eventbridge.targets.ssrf_guard import SsrfGuard, describe_refusals
 
 if TYPE_CHECKING:
     from eventbridge.targets.http.endpoint import Endpoint
 
 _PORTS = {"http": 80, "https": 443}
+#: The extras of a connection that a proxy takes, and those that only a proxy with TLS takes.
+_EXTRAS = frozenset({"egress_proxy"})
+_TLS_EXTRAS = frozenset({"ca_certificate", "client_certificate", "private_key", "private_key_password"})
+#: The maximum age of a connection and of a resolved address, in seconds. It is limited because a streaming task keeps
+#: its connections, and DNS may change.
+LIFETIME_SECONDS = 60
 
 
 class AddressRefused(Exception):
@@ -32,12 +41,14 @@ class HostUnknown(Exception):
 
 @dataclass(frozen=True)
 class Proxy:
-    """An egress proxy: the id of its connection, its URL, and its login and password, which its repr does not show."""
+    """An egress proxy: the id of its connection, its URL, its login and password, which its repr does not show, and the
+    TLS settings of an https URL."""
 
     connection: str
     url: str
     credentials: str = field(default="", repr=False)
     secrets: tuple[SecretForm, ...] = field(default=(), repr=False)
+    tls: Tls = field(default_factory=Tls)
 
     @property
     def name(self) -> str:
@@ -70,21 +81,57 @@ def proxy_of(connection: Connection, use: str) -> Proxy:
         )
     if ":" in connection.login:
         raise ConnectionUnusable(f"Connection {connection.id!r} has a login with a colon, which cannot be sent.")
+    _refuse_extras(connection, scheme)
     credentials = f"{connection.login}:{connection.password}" if connection.login else ""
     shown = f"[{host}]" if ":" in host else host
     secrets = forms_of([connection.password]) if connection.password else ()
-    return Proxy(connection.id, f"{scheme}://{shown}:{port}", credentials, secrets)
+    tls = tls_of(connection) if scheme == "https" else Tls()
+    return Proxy(connection.id, f"{scheme}://{shown}:{port}", credentials, secrets, tls)
+
+
+def _refuse_extras(connection: Connection, scheme: str) -> None:
+    """Reject an extra that has a meaning for targets and none for a proxy, such as a token."""
+    taken = _EXTRAS | _TLS_EXTRAS if scheme == "https" else _EXTRAS
+    for name in sorted(EXTRAS - taken):
+        if connection.extra.get(name):
+            what = "a proxy without TLS" if name in _TLS_EXTRAS else "a proxy"
+            raise ConnectionUnusable(
+                f"Connection {connection.id!r} has an extra `{name}`, which {what} does not take. Remove it."
+            )
 
 
 def routed(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint with the address that its proxy connects to, the endpoint itself without a proxy; may block.
 
+    An address is resolved and checked once in LIFETIME_SECONDS.
     Raises HostUnknown, and AddressRefused if each address of the host is refused.
     """
     if endpoint.proxy is None:
         return endpoint
+    key = _key(endpoint)
+    host, port, _ = key
+    address, good_until = _addresses.get(key, ("", 0.0))
+    if time.monotonic() >= good_until:
+        address = _allowed_address(host, port, endpoint.guard)
+        if len(_addresses) >= _MAX_ADDRESSES:
+            _addresses.clear()
+        _addresses[key] = address, time.monotonic() + LIFETIME_SECONDS
+    shown = f"[{address}]" if ":" in address else address
+    connect_to = f"::{shown}:{port}"
+    return endpoint if endpoint.connect_to == connect_to else replace(endpoint, connect_to=connect_to)
+
+
+def is_routed(endpoint: Endpoint) -> bool:
+    """Return whether `routed` returns without asking a resolver."""
+    return endpoint.proxy is None or time.monotonic() < _addresses.get(_key(endpoint), ("", 0.0))[1]
+
+
+def _key(endpoint: Endpoint) -> tuple[str, int, SsrfGuard]:
     parts = urlsplit(endpoint.url)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    return parts.hostname or "", parts.port or _PORTS[parts.scheme], endpoint.guard
+
+
+def _allowed_address(host: str, port: int, guard: SsrfGuard) -> str:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -92,9 +139,13 @@ def routed(endpoint: Endpoint) -> Endpoint:
     refusals = []
     # IPv4 first, because many proxies have no route to IPv6 addresses; one that has takes either
     for address in sorted(dict.fromkeys(str(each[4][0]) for each in found), key=lambda each: ":" in each):
-        refusal = endpoint.guard.refusal(address)
+        refusal = guard.refusal(address)
         if refusal is None:
-            shown = f"[{address}]" if ":" in address else address
-            return replace(endpoint, connect_to=f"::{shown}:{port}")
+            return address
         refusals.append(refusal)
-    raise AddressRefused(f"{'; '.join(refusals)}: nothing is delivered there unless {SETTING} names its block")
+    raise AddressRefused(describe_refusals(refusals))
+
+
+_MAX_ADDRESSES = 10_000
+#: Allowed addresses by host, port and guard, and until when they are used.
+_addresses: dict[tuple[str, int, SsrfGuard], tuple[str, float]] = {}

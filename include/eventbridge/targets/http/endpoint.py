@@ -11,10 +11,10 @@ from typing import Any
 
 import pycurl
 
-from eventbridge.targets.http.egress import Proxy
+from eventbridge.targets.http.egress import LIFETIME_SECONDS, Proxy
 from eventbridge.targets.http.redaction import SecretForm
 from eventbridge.targets.http.tls import Tls
-from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
+from eventbridge.targets.ssrf_guard import SsrfGuard, describe_refusals
 from eventbridge.version import __version__
 
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: at exit, libcurl does not wait for a pending DNS lookup.
@@ -22,9 +22,6 @@ from eventbridge.version import __version__
 _QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
 #: CURLOPT_SUPPRESS_CONNECT_HEADERS, for which pycurl has no name: the headers of a proxy are not those of the target.
 _SUPPRESS_CONNECT_HEADERS = 265
-#: The maximum age of a connection, in seconds. It is limited because a streaming task keeps its connections, and DNS
-#: may change.
-_LIFETIME_SECONDS = 60
 #: The maximum idle time of a connection, in seconds. Many servers close one after 5 s, and a request that is sent at
 #: that moment fails without a response.
 _IDLE_SECONDS = 4
@@ -62,10 +59,13 @@ class Endpoint:
 
     @property
     def kind(self) -> object:
-        """Return the settings of a handle that never change; endpoints with equal settings can share handles."""
+        """Return the settings of a handle that never change; endpoints with equal settings can share handles.
+
+        Not `connect_to`, because idle handles would remain whenever the address of a target changes.
+        """
         secure = self.url.lower().startswith("https:")
         limits = self.timeout_seconds, self.connect_seconds
-        return secure, self.method, limits, self.allow_http, self.guard, self.tls, self.proxy, self.connect_to
+        return secure, self.method, limits, self.allow_http, self.guard, self.tls, self.proxy
 
 
 class _DetachedSocket(socket.socket):
@@ -120,8 +120,7 @@ class SocketGuard:
 
     def describe_refusal(self) -> str:
         """Return the refused addresses and the remedy."""
-        shown = "; ".join(dict.fromkeys(self.refusals))
-        return f"{shown}: nothing is delivered there unless {SETTING} names its block"
+        return describe_refusals(self.refusals)
 
 
 def easy_handle(
@@ -146,7 +145,7 @@ def easy_handle(
         pycurl.USERAGENT: f"EventBridge/{__version__}",
         pycurl.TIMEOUT_MS: round(endpoint.timeout_seconds * 1000),
         pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, endpoint.connect_seconds) * 1000),
-        pycurl.MAXLIFETIME_CONN: _LIFETIME_SECONDS,
+        pycurl.MAXLIFETIME_CONN: LIFETIME_SECONDS,
         pycurl.MAXAGE_CONN: _IDLE_SECONDS,
         pycurl.NOSIGNAL: 1,
         pycurl.FOLLOWLOCATION: 0,
@@ -178,6 +177,10 @@ def easy_handle(
     for option, value in options.items():
         curl.setopt(option, value)
     send_to(curl, endpoint.url)
+    connect_through_proxy(curl, endpoint)
+    if endpoint.proxy is not None and endpoint.proxy.tls.ca_certificates is not None:
+        curl.unsetopt(pycurl.PROXY_CAINFO)
+        curl.unsetopt(pycurl.PROXY_CAPATH)
     if tls.ca_certificates is not None:  # otherwise libcurl would also trust the CA certificates that it was built with
         curl.unsetopt(pycurl.CAINFO)
         curl.unsetopt(pycurl.CAPATH)
@@ -188,19 +191,38 @@ def _proxy_options(endpoint: Endpoint) -> dict[int, Any]:
     proxy = endpoint.proxy
     if proxy is None:
         return {}
-    if not endpoint.connect_to:
-        raise RuntimeError("an endpoint with a proxy must be routed first, because that checks its addresses")
     options: dict[int, Any] = {
         pycurl.PROXY: proxy.url,
         pycurl.NOPROXY: "",  # otherwise no_proxy of the environment would apply, and the guard would not
         pycurl.HTTPPROXYTUNNEL: 1,
-        pycurl.CONNECT_TO: [endpoint.connect_to],
         pycurl.HEADEROPT: pycurl.HEADER_SEPARATE,  # the proxy gets none of the target's headers
         _SUPPRESS_CONNECT_HEADERS: 1,
     }
+    if proxy.url.startswith("https:"):
+        options |= _proxy_tls_options(proxy.tls)
     if proxy.credentials:
         options |= {pycurl.PROXYUSERPWD: proxy.credentials, pycurl.PROXYAUTH: pycurl.HTTPAUTH_BASIC}
     return options
+
+
+def _proxy_tls_options(tls: Tls) -> dict[int, Any]:
+    options: dict[int, Any] = {pycurl.PROXY_SSLVERSION: pycurl.SSLVERSION_TLSv1_2}  # the minimum
+    if tls.ca_certificates is not None:
+        options[pycurl.PROXY_CAINFO_BLOB] = tls.ca_certificates
+    elif tls.system_file is not None:
+        options[pycurl.PROXY_CAINFO] = str(tls.system_file)
+    if tls.certificate is not None and tls.private_key is not None:
+        options |= {pycurl.PROXY_SSLCERT_BLOB: tls.certificate, pycurl.PROXY_SSLKEY_BLOB: tls.private_key}
+    return options
+
+
+def connect_through_proxy(curl: pycurl.Curl, endpoint: Endpoint) -> None:
+    """Set the address that a handle's next requests name to the proxy of an endpoint, if it has one."""
+    if endpoint.proxy is None:
+        return
+    if not endpoint.connect_to:
+        raise RuntimeError("an endpoint with a proxy must be routed first, because that checks its addresses")
+    curl.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
 
 
 def send_to(curl: pycurl.Curl, url: str) -> None:

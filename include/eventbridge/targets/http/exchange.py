@@ -11,7 +11,7 @@ import pycurl
 from eventbridge.model.outcome import PROXY_FAILED, Response
 from eventbridge.policy.batch_request import ResponseContent
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
-from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, easy_handle, send_to
+from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, connect_through_proxy, easy_handle, send_to
 from eventbridge.targets.http.redaction import SecretForm, mask, veiled
 from eventbridge.targets.protocol import Request
 
@@ -100,6 +100,7 @@ class Exchange:
             self.endpoint = endpoint
             self.credentials = NO_CREDENTIALS
             send_to(self.curl, endpoint.url)
+            connect_through_proxy(self.curl, endpoint)
             self._hide(())
 
     def use(self, credentials: Credentials) -> None:

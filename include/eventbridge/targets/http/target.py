@@ -16,7 +16,7 @@ from eventbridge.model.outcome import Response
 from eventbridge.processes import is_cancelled
 from eventbridge.targets.http.access import Access
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
-from eventbridge.targets.http.egress import AddressRefused, HostUnknown, routed
+from eventbridge.targets.http.egress import AddressRefused, HostUnknown, is_routed, routed
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.engine import HttpEngine, TransferSlot
 from eventbridge.targets.http.exchange import Exchange
@@ -175,7 +175,9 @@ class HttpTarget:
             ready.run()
         try:
             self._take_up(ready.result())
-            if self._endpoint.proxy is not None:
+            if is_routed(self._endpoint):
+                self._endpoint = routed(self._endpoint)
+            else:
                 routing = BlockingCall(partial(routed, self._endpoint))
                 yield routing
                 self._endpoint = routing.result()
