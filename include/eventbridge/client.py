@@ -19,7 +19,6 @@ import httpx
 import msgspec
 
 T = TypeVar("T")
-S = TypeVar("S")
 A = TypeVar("A")
 P = ParamSpec("P")
 Document = dict[str, Any]
@@ -183,6 +182,9 @@ class _Call(Generic[T]):
 
 def _api_values(values: Mapping[str, Any]) -> Document:
     """Return the values that are set, times as text, by their names in the API."""
+    for name, value in values.items():
+        if isinstance(value, datetime) and value.utcoffset() is None:
+            raise ValueError(f"{name} has no time zone. Write an aware datetime, such as datetime.now(UTC)")
     text = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
     return {_NAMES.get(name, name): value for name, value in text.items() if value is not None}
 
@@ -194,24 +196,24 @@ def _call(method: str, parts: Sequence[str], result: type[T], body: Any = None, 
 
 def _pages(path: str, item: type[T], query: Mapping[str, Any]) -> _Call[_Page[T]]:
     def read(content: bytes) -> _Page[T]:
-        found = msgspec.json.decode(content)
-        items = found[_MEMBERS.get(path) or path.replace("-", "_")]
+        found = msgspec.json.decode(content, type=Document)
+        member = _MEMBERS.get(path) or path.rpartition("/")[2].replace("-", "_")
+        some = msgspec.convert(found.get(member), dict if path == "rules" else list)
         for error in found.get("unreadable", ()):
             logging.getLogger(__name__).warning("the list %s is incomplete: %s", path, error)
-        some = items.values() if path == "rules" else items
-        return [msgspec.convert(each, item) for each in some], found["next"]
+        return [msgspec.convert(each, item) for each in (some.values() if path == "rules" else some)], found.get("next")
 
     return _Call("GET", path, read, query)
 
 
-class _Verb(Generic[P, S, A]):
-    """A method of both clients, which returns S or, of the async client, A."""
+class _Verb(Generic[P, T, A]):
+    """A method of both clients, which returns T or, of the async client, A."""
 
     def __init__(self, build: Callable[Concatenate[Any, P], Any], send: str) -> None:
         self._build, self._send, self.__doc__ = build, send, build.__doc__
 
     @overload
-    def __get__(self, client: EventBridgeClient, owner: object) -> Callable[P, S]: ...
+    def __get__(self, client: EventBridgeClient, owner: object) -> Callable[P, T]: ...
     @overload
     def __get__(self, client: AsyncEventBridgeClient, owner: object) -> Callable[P, A]: ...
     def __get__(self, client: Any, owner: object) -> Any:
@@ -330,8 +332,8 @@ class _Calls:
 class EventBridgeClient(_Calls):
     """Calls the API of one server; use it in a `with` block.
 
-    GET, PUT, DELETE and `publish` are tried again after a lost connection and after 429, 502, 503 and 504, at most
-    `retries` times. Raises ApiError for a refused call, and httpx.TransportError for a lost connection.
+    GET, PUT, DELETE and `publish` are tried again after a lost connection and after 409, 429, 502, 503 and 504, at
+    most `retries` times. Raises ApiError for a refused call, and httpx.TransportError for a lost connection.
     """
 
     _kind = httpx.Client
@@ -347,9 +349,8 @@ class EventBridgeClient(_Calls):
         delay, request = next(tries)
         while True:
             time.sleep(delay)
-            answer: object
             try:
-                answer = self._http.send(request)
+                answer: object = self._http.send(request)
             except _LOST as error:
                 answer = error
             try:
@@ -381,9 +382,8 @@ class AsyncEventBridgeClient(_Calls):
         delay, request = next(tries)
         while True:
             await asyncio.sleep(delay)
-            answer: object
             try:
-                answer = await self._http.send(request)
+                answer: object = await self._http.send(request)
             except _LOST as error:
                 answer = error
             try:

@@ -143,7 +143,9 @@ def test_the_async_client_has_the_same_calls(delivered: Server, secret: str) -> 
 
 
 @contextmanager
-def answering(answers: Sequence[tuple[int, dict[str, str]]]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+def answering(
+    answers: Sequence[tuple[int, dict[str, str]]], body: bytes = b'{"published": 0, "failed": 0, "results": []}'
+) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
     """Yield the URL of a server with these answers, one after the other, and the calls that it got.
 
     A status of 0 closes the connection without an answer.
@@ -161,7 +163,6 @@ def answering(answers: Sequence[tuple[int, dict[str, str]]]) -> Iterator[tuple[s
             if status == 0:
                 self.close_connection = True
                 return
-            body = b'{"published": 0, "failed": 0, "results": []}'
             self.send_response(status)
             for name, value in {"content-length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
@@ -211,6 +212,43 @@ def test_the_last_refusal_is_raised() -> None:
             client.get("status")
 
     assert len(got) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chunks", b'{"chunks": [{"id": 1}]}'),
+        ("rules/big/versions", b'{"versions": [{"id": 1}]}'),
+        ("rules/big/shadows", b'{"shadows": [{"id": 1}]}'),
+    ],
+)
+def test_a_list_without_pages_has_all_items(path: str, body: bytes) -> None:
+    """The API returns it whole, without `next`."""
+    with answering([(200, {})], body) as (url, _), EventBridgeClient(url, "t") as client:
+        assert list(client.items(path)) == [{"id": 1}]
+
+
+@pytest.mark.parametrize("body", [b'{"login": "yes"}', b'{"rules": 3}', b'{"rules": []}', b"[]", b"<html>"])
+def test_a_foreign_answer_is_an_api_error(body: bytes) -> None:
+    """It says to check the URL and the version of the server."""
+    with (
+        answering([(200, {})], body) as (url, _),
+        EventBridgeClient(url, "t") as client,
+        pytest.raises(ApiError, match="Check URL and version of the server"),
+    ):
+        list(client.rules())
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    """It would be taken for UTC; nothing is sent."""
+    naive = OLD.replace(tzinfo=None)
+    with answering([]) as (url, got), EventBridgeClient(url, "t") as client:
+        with pytest.raises(ValueError, match="since has no time zone"):
+            list(client.items("events", since=naive))
+        with pytest.raises(ValueError, match="until has no time zone"):
+            client.start_redrive(until=naive)
+
+    assert got == []
 
 
 def test_the_client_imports_nothing_of_the_server() -> None:
