@@ -63,6 +63,14 @@ def test_events_are_found_by_type_source_and_subject(reader: httpx.Client) -> No
     assert reader.get("/v1/events?bus=order").status_code == 404
 
 
+@pytest.mark.parametrize("name", ["from", "to"])
+def test_a_wrong_time_is_named_by_its_parameter(name: str, reader: httpx.Client) -> None:
+    """The problem names the parameter that the caller wrote."""
+    response = reader.get("/v1/events", params={name: "yesterday"})
+
+    assert (response.status_code, response.json()["detail"].split()[0]) == (400, name)
+
+
 def test_a_batch_has_ranges_durations_and_reconciliation(reader: httpx.Client) -> None:
     """Found by the beginning of its id."""
     batch = reader.get("/v1/batches").json()["batches"][0]["batch_id"]

@@ -14,7 +14,9 @@ import pytest
 import typer
 from api.server import Installation, Server
 
+from eventbridge.api.overrides import PriorityCall
 from eventbridge.cli import app
+from eventbridge.rules.vocabulary import PRIORITIES
 
 HOOK = ", webhooks: {code: {signature: github, connection: code}}"
 CHECKS = (
@@ -212,6 +214,12 @@ def test_every_call_is_described(described: Server) -> None:
         "application/json",
     ]
     assert publish["security"] == [{"token": []}]
+
+
+def test_the_priorities_are_those_of_rule_files() -> None:
+    """The description of the call lists each one."""
+    assert PriorityCall.model_fields["priority"].description == "high, medium or low."
+    assert PRIORITIES == ("high", "medium", "low")
 
 
 def lacking(document: dict[str, Any]) -> list[str]:

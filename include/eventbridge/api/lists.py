@@ -109,8 +109,8 @@ class SearchQuery:
             type=self.type or None,
             source=self.source or None,
             subject=self.subject or None,
-            since=read_time("since", self.since or None, now),
-            until=read_time("until", self.until or None, now),
+            since=read_time("from", self.since or None, now),
+            until=read_time("to", self.until or None, now),
         )
         return event_page(runtime, query, self.limit, self.cursor or None)
 

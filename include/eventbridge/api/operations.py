@@ -256,7 +256,10 @@ def target(request: Request, rule: _Rule, target: _Target) -> Response:
     **described("check_target", "targets", models.TargetReached),
 )
 async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
-    """Return whether the target can be reached, and the error if not. Nothing is sent."""
+    """Return whether the target can be reached, and the error if not.
+
+    Sends no request to the target, except for its handshake.
+    """
 
     def run_check(runtime: Runtime) -> dict[str, Any]:
         error = check_target(runtime, rule, target)

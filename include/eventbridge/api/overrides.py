@@ -14,6 +14,7 @@ from eventbridge.api.operator_calls import RESPONSES, Operator, respond_once
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.overrides import Action, OverrideResult, operate
 from eventbridge.model.api import V1, ApiToken
+from eventbridge.rules.vocabulary import PRIORITIES
 
 router = APIRouter(prefix=V1, route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
@@ -28,7 +29,7 @@ class PriorityCall(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"priority": "high"}]})
 
-    priority: str = Field(description="high, normal or low.")
+    priority: str = Field(description=f"{', '.join(PRIORITIES[:-1])} or {PRIORITIES[-1]}.")
 
 
 class RateCall(BaseModel):

@@ -85,15 +85,15 @@ def _why(line: TargetLine) -> str:
     return "; ".join(filter(None, (line.reason, line.hold_reason)))
 
 
-@app.command(short_help="Check that a target can be reached, without a request.")
+@app.command(short_help="Check that a target can be reached.")
 def check(
     about: operate.TargetArgument,
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check, without sending a request, that a target can be reached: host name, connection, TLS, login.
+    """Check that a target can be reached: host name, connection, TLS, login.
 
-    Exit code 1 if it cannot be reached.
+    Sends no request to the target, except for its handshake. Exit code 1 if the target cannot be reached.
     """
     from eventbridge.control.try_target import check_target
 

@@ -32,9 +32,9 @@ _SPARE_SECONDS = 15.0
 def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
     """Return why a target or dead letter queue of the current rules cannot be reached, or None if it can.
 
-    Nothing is sent. Raises NotFoundError for an unknown target. Raises UserError if the configuration of the target is
-    invalid, or if targets of its type can only be tested by sending. Raises Cancelled soon after the caller has
-    disconnected.
+    Sends no request to the target, except for its handshake. Raises NotFoundError for an unknown target. Raises
+    UserError if the configuration of the target is invalid, or if targets of its type can only be tested by sending.
+    Raises Cancelled soon after the caller has disconnected.
     """
     spec = find_target(runtime.rule_set(), rule, target)
     with closing(runtime.open_target(rule, spec)) as opened:
