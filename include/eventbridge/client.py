@@ -198,7 +198,7 @@ def _pages(path: str, item: type[T], query: Mapping[str, Any]) -> _Call[_Page[T]
     def read(content: bytes) -> _Page[T]:
         found = msgspec.json.decode(content, type=Document)
         member = _MEMBERS.get(path) or path.rpartition("/")[2].replace("-", "_")
-        some = msgspec.convert(found.get(member), dict if path == "rules" else list)
+        some: Any = msgspec.convert(found.get(member), dict if path == "rules" else list)
         for error in found.get("unreadable", ()):
             logging.getLogger(__name__).warning("the list %s is incomplete: %s", path, error)
         return [msgspec.convert(each, item) for each in (some.values() if path == "rules" else some)], found.get("next")
