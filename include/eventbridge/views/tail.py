@@ -53,23 +53,20 @@ class Tail:
         The messages of a partition that was added since are all new, and so are those of a topic that was created
         again. The caller may stop after any message. Raises BusError and OffsetGapError.
         """
+        self._forget_recreated()
         for partition, end in sorted(self._source.ends().items()):
-            start = self._start(partition, end)
+            known = self._positions.get(partition)
+            start = self._source.earliest(partition) if known is None else known
             self._positions[partition] = start
-            if start < end:
+            if start < end:  # a replica that lags behind may report an older end
                 yield from self._range(partition, start, end)
 
-    def _start(self, partition: Partition, end: int) -> int:
-        known = self._positions.get(partition)
-        if known is None:
-            return self._source.earliest(partition)
-        if end >= known:
-            return known
-        identities = dict(self._source.identities())
-        if identities.get(partition.topic) == self._identities.get(partition.topic):
-            return known  # a replica that lags behind may report an older end
-        self._identities = identities
-        return self._source.earliest(partition)
+    def _forget_recreated(self) -> None:
+        """Forget the positions in topics that were created again: the new log may already be longer than the old."""
+        found = self._source.identities()
+        again = {topic for topic, identity in found.items() if self._identities.get(topic, identity) != identity}
+        self._identities |= found
+        self._positions = {each: at for each, at in self._positions.items() if each.topic not in again}
 
     def _range(self, partition: Partition, start: int, end: int) -> Iterator[TailedMessage]:
         with closing(reading(self._source, partition, start, end)) as blocks:
