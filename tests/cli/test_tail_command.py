@@ -99,7 +99,7 @@ def test_an_event_is_forwarded_with_its_signature(
     line = orders(shop, 1.5)[0]
     published(shop, eventbridge, line, "nonsense")
     monkeypatch.setenv("HOOK_SECRET", "whsec_c2VjcmV0LXNlY3JldA==")
-    url = ("--forward", receiver.url("/healthy/hook"))
+    url = ("--forward", receiver.url("/healthy/hook?key=hu5h"))
 
     given = eventbridge("events", "tail", "orders", *url, "--secret-from", "HOOK_SECRET", *FROM_START, "2")
     made = eventbridge("events", "tail", "orders", *url, *FROM_START, "2", "-o", "json")
@@ -108,6 +108,8 @@ def test_an_event_is_forwarded_with_its_signature(
     new = made.err.split("the secret ")[1].split()[0]
     assert "-> 200 in " in given.out
     assert "c2VjcmV0" not in given.out + given.err
+    assert f"posted to {receiver.url('/healthy/hook')}, signed" in given.err
+    assert "hu5h" not in given.out + given.err
     assert given.err.endswith("2 messages shown, 1 malformed, 1 forwarded, 0 failed\n")
     assert [json.loads(each)["forwarded"]["status"] for each in made.out.splitlines() if "o0" in each] == [200]
     assert json.loads(first["body"]) == json.loads(line) | {"partitionkey": "k"}
@@ -140,8 +142,9 @@ def test_a_failed_forward_is_shown_and_the_next_event_follows(
     ("arguments", "said"),
     [
         (("order",), "Did you mean orders?"),
-        (("orders", "--forward", "file:///etc/passwd"), "is not a URL to forward events to"),
-        (("orders", "--forward", "localhost:3000"), "such as http://localhost:3000"),
+        (("orders", "--forward", "file:///etc/passwd"), "not a URL to forward events to"),
+        (("orders", "--forward", "localhost:3000?key=hu5h"), "such as http://localhost:3000"),
+        (("orders", "--forward", "http://me:hu5h@localhost:3000"), "has credentials"),
         (("orders", "--forward", "http://localhost:3000", "--secret-from", "NO_SUCH"), "no variable NO_SUCH is set"),
         (("orders", "--forward", "http://localhost:3000", "--secret-from", "HOME"), "not one of Standard Webhooks"),
         (("orders", "--secret-from", "HOME"), "needs --forward"),
@@ -155,6 +158,7 @@ def test_a_users_error_ends_it(
 
     assert (result.code, result.out) == (2, "")
     assert said in result.err
+    assert "hu5h" not in result.err
 
 
 def test_a_queue_is_refused(shop: Any, eventbridge: Callable[..., Any]) -> None:

@@ -117,7 +117,7 @@ def _log_bus(name: str) -> Bus:
 
 
 def _forwarder(url: str, variable: str | None, stopped: Callable[[], bool]) -> Forwarder:
-    from eventbridge.control.forward import Forwarder, new_secret
+    from eventbridge.control.forward import Forwarder, new_secret, shown_url
 
     if variable is None:
         secret = new_secret()
@@ -125,7 +125,7 @@ def _forwarder(url: str, variable: str | None, stopped: Callable[[], bool]) -> F
         raise UserError(f"no variable {variable} is set. Set it to the secret, such as whsec_..., or leave it out")
     forwarder = Forwarder(url, secret, clock=_now, stopped=stopped)
     signed = f"the secret in {variable}" if variable is not None else f"the secret {secret}"
-    note(f"each event is posted to {visible(url)}, signed with {signed} (Standard Webhooks)")
+    note(f"each event is posted to {shown_url(url)}, signed with {signed} (Standard Webhooks)")
     return forwarder
 
 

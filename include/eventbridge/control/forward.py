@@ -45,8 +45,8 @@ def new_secret() -> str:
 class Forwarder:
     """Posts events to `url` in structured JSON, signed with `secret` as in Standard Webhooks.
 
-    Raises UserError for a URL that is not http or https, and for an invalid secret; the message does not show the
-    secret. A request ends early once `stopped` returns True. Redirects and proxies are not followed or used.
+    Raises UserError for a URL that is not http or https or has credentials, and for an invalid secret; the message
+    shows neither. A request ends early once `stopped` returns True. Redirects and proxies are not followed or used.
     """
 
     def __init__(
@@ -102,6 +102,11 @@ class Forwarder:
         return round(float(self._curl.getinfo(pycurl.TOTAL_TIME)) * 1000, 1)
 
 
+def shown_url(url: str) -> str:
+    """Return scheme, host and path of a URL; its query may have secrets."""
+    return urlsplit(url)._replace(query="", fragment="").geturl()
+
+
 def _require_http(url: str) -> None:
     try:
         parts = urlsplit(url)
@@ -109,8 +114,10 @@ def _require_http(url: str) -> None:
     except ValueError:
         valid = False
     if not valid or not _VISIBLE.fullmatch(url):
+        raise UserError("this is not a URL to forward events to. Write it whole, such as http://localhost:3000/hook")
+    if "@" in parts.netloc:
         raise UserError(
-            f"{url!r} is not a URL to forward events to. Write it whole, such as http://localhost:3000/hook"
+            "the URL to forward events to has credentials. Leave them out, and check the signature of each request"
         )
 
 
