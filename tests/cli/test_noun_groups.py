@@ -9,6 +9,7 @@ import pytest
 from typer.main import get_command
 
 from eventbridge.cli import app
+from eventbridge.views.trace import show
 
 LISTED = ["rules", "buses", "targets", "dead-letters", "redrives", "replays", "batches", "tokens", "schemas", "quality"]
 
@@ -100,6 +101,27 @@ def test_an_event_is_shown_with_its_payload(delivered: Any, eventbridge: Callabl
     assert "not landed yet" in waiting.out
     assert '"amount": 77' in waiting.out
     assert eventbridge("events", "show", "nobody").code == 2
+
+
+@pytest.mark.parametrize(("event", "file"), [("o1", "*.parquet"), ("late", "orders.sqlite")])
+def test_an_unreadable_payload_is_a_warning_and_exit_code_1(
+    event: str, file: str, delivered: Any, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason, for an archive file and for a bus that break after the event was found."""
+    eventbridge("events", "publish", "orders", delivered.orders(77, id="late"))
+    traced = show.why
+
+    def broken_after(*arguments: Any, **named: Any) -> Any:
+        found = traced(*arguments, **named)
+        for each in delivered.folder.rglob(file):
+            each.write_bytes(b"nonsense" * 1_000)
+        return found
+
+    monkeypatch.setattr(show, "why", broken_after)
+    shown = eventbridge("events", "show", event, "--json")
+
+    assert (shown.code, shown.json["event"]) == (1, None)
+    assert f"Warning: the payload cannot be read: {shown.json['error']}\n" in shown.err
 
 
 def _commands(group: Any) -> list[Any]:

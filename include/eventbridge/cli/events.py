@@ -29,6 +29,7 @@ from eventbridge.cli.why import why
 
 if TYPE_CHECKING:
     from eventbridge.views.event_search import EventQuery
+    from eventbridge.views.trace.show import ShownEvent
 
 app = typer.Typer(cls=Group, help="Publish, tail, find, show and trace events.", no_args_is_help=True)
 
@@ -147,7 +148,7 @@ def show(
     """Show one event: its position and its payload, as it was published.
 
     If several messages have the id, it shows the first, and a note counts the others. `events why` traces them: rules,
-    deliveries, attempts.
+    deliveries, attempts. Exit code 1 if the payload cannot be read.
     """
     from eventbridge.views.trace.show import shown_event
 
@@ -155,7 +156,14 @@ def show(
         found = shown_event(runtime, event_id, bus)
     if as_json:
         show_document(found)
-        return
+    else:
+        _show_event(found)
+    if found.error is not None:
+        warn(f"the payload cannot be read: {found.error}")
+        raise typer.Exit(1)
+
+
+def _show_event(found: ShownEvent) -> None:
     show_fields(
         [
             ("event", found.event_id),
@@ -167,10 +175,10 @@ def show(
         ]
     )
     print_line()
-    if found.event is None:
-        print_line("The payload cannot be read: it is past its retention, or its file or bus cannot be reached.")
-    else:
+    if found.event is not None:
         show_text("Event", readable(found.event.encode()))
+    elif found.error is None:
+        print_line("The payload is past its retention.")
     if found.others:
         have = "other message has" if found.others == 1 else "other messages have"
         note(f"{found.others:,} {have} this id: `events why` shows all")

@@ -153,14 +153,21 @@ def first_body(runtime: Runtime, found: Why) -> str | None:
 
 def archived_body(runtime: Runtime, event: EventResult) -> str | None:
     """Return the body of a found message from the archive; None if no archive file with the message can be read."""
+    return body_or_error(runtime, event)[0]
+
+
+def body_or_error(runtime: Runtime, event: EventResult) -> tuple[str | None, str | None]:
+    """Return the body of a found message from the archive, or the error of the last file; both None after retention."""
+    problem = None
     for landing in event.landings:
         if landing.archived:
             try:
                 table = read_rows(runtime.store, landing.file, rowset.encode([landing.row]), ["body"])
-            except StoreError:  # the next runner's batch may have the message too
+            except StoreError as error:  # the next runner's batch may have the message too
+                problem = str(error)
                 continue
-            return bytes_as_text(table["body"][0].as_py())
-    return None
+            return bytes_as_text(table["body"][0].as_py()), None
+    return None, problem
 
 
 def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:

@@ -11,15 +11,16 @@ from eventbridge.event.json_text import bytes_as_text
 from eventbridge.model.partition import Partition
 from eventbridge.model.why import EventPosition, Why
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.trace.explain import archived_body, why
+from eventbridge.views.trace.explain import body_or_error, why
 
 
 @dataclass(frozen=True)
 class ShownEvent:
     """One message with its payload.
 
-    `event` is the payload as text, None if it is past its retention or cannot be read. `status` is None if the message
-    has not landed, or its archive was removed. `others` is the number of other messages with the same id.
+    `event` is the payload as text, None if it is past its retention or cannot be read; `error` says why it cannot.
+    `status` is None if the message has not landed, or its archive was removed. `others` is the number of other messages
+    with the same id.
     """
 
     event_id: str
@@ -31,6 +32,7 @@ class ShownEvent:
     published_at: datetime | None
     event: str | None
     others: int
+    error: str | None
 
 
 def shown_event(runtime: Runtime, event_id: str, bus: str | None = None) -> ShownEvent:
@@ -41,18 +43,18 @@ def shown_event(runtime: Runtime, event_id: str, bus: str | None = None) -> Show
     if not found.events:
         return _read_from_bus(runtime, found, positions[0], others)
     first = found.events[0]
-    body = archived_body(runtime, first)
+    body, error = body_or_error(runtime, first)
     facts = (first.status, first.source, first.type, first.published_at)
-    return ShownEvent(found.event_id, first.position, True, *facts, body, others)
+    return ShownEvent(found.event_id, first.position, True, *facts, body, others, error)
 
 
 def _read_from_bus(runtime: Runtime, found: Why, position: EventPosition, others: int) -> ShownEvent:
     partition = Partition(position.topic, position.broker, position.partition_id)
-    body = None
+    body, problem = None, None
     try:
         with closing(runtime.open_source(runtime.rule_set().buses[position.bus])) as source:
             for block in source.read(partition, position.offset, position.offset + 1):
                 body = bytes_as_text(block["body"][0].as_py() or b"")
-    except BusError:
-        pass
-    return ShownEvent(found.event_id, position, False, None, None, None, None, body, others)
+    except BusError as error:
+        problem = str(error)
+    return ShownEvent(found.event_id, position, False, None, None, None, None, body, others, problem)
