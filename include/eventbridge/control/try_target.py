@@ -37,7 +37,7 @@ def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
     Raises Cancelled soon after the caller has disconnected.
     """
     spec = find_target(runtime.rule_set(), rule, target)
-    with closing(runtime.open_target(rule, spec)) as opened:
+    with closing(runtime.open_target(rule, _with_rate_in_force(runtime, rule, spec))) as opened:
         if not isinstance(opened, Checkable):
             raise UserError(
                 f"Targets of the type {spec.type} cannot be checked without sending. "
@@ -62,13 +62,19 @@ def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Respons
     def clock() -> datetime:
         return until if is_cancelled() else runtime.clock()  # after `until`, a target abandons its request in flight
 
-    with closing(replace(runtime, clock=clock).open_target(rule, spec)) as opened:
+    in_force = _with_rate_in_force(runtime, rule, spec)
+    with closing(replace(runtime, clock=clock).open_target(rule, in_force)) as opened:
         response = Response(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took no request")
         with closing(opened.deliver([request], until)) as responses, suppress(StopIteration):
             _, response = next(responses)
         opened.flush()
     check_cancelled()
     return response
+
+
+def _with_rate_in_force(runtime: Runtime, rule: str, target: Target) -> Target:
+    overrides = runtime.ledger.overrides.get_effective()
+    return target.with_rate(overrides.rate(rule, target.name, target.rate_per_second))
 
 
 def response_document(rule: str, target: str, response: Response) -> dict[str, Any]:

@@ -266,7 +266,7 @@ class _TargetPlan:
         return RunSettings(
             rule,
             spec.name,
-            open_target=partial(runtime.open_target, rule, spec, connections.connection_reader()),
+            open_target=partial(runtime.open_target, rule, spec.with_rate(self._rate), connections.connection_reader()),
             opens_at_once=partial(connections.knows, *_connections_of(spec)),
             policy=spec.retry,
             breaker=breaker,

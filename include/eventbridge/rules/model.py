@@ -346,6 +346,10 @@ class Target(FrozenModel):
     deliver_within: DeliverWithin | None = None
     shadow_of: str | None = None  # receives the same events as that target; its failures are only recorded
 
+    def with_rate(self, per_second: float | None) -> Self:
+        """Return the target with this rate, which an override may give it; None means no limit."""
+        return self if per_second == self.rate_per_second else self.model_copy(update={"rate_per_second": per_second})
+
     @property
     def ordered(self) -> bool:
         """Whether deliveries with the same key are sent one at a time; with `errors_tolerance: none` all share one."""

@@ -7,6 +7,7 @@ import gzip
 import hmac
 import os
 import uuid
+import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,19 @@ def test_the_signature_has_the_headers_of_the_rule(
         assert headers[f"{prefix}-signature"] == f"v1,{expected}"
         assert (f"{prefix}-ids" in headers) == bool(batch)
         assert {name.partition("-")[0] for name in headers} & {"webhook", "svix"} == {prefix}
+
+
+@pytest.mark.parametrize(("size", "level"), [(64 * 1024, 6), (64 * 1024 + 1, 1)])
+def test_a_large_body_is_compressed_fast(receiver: Receiver, tmp_path: Path, size: int, level: int) -> None:
+    """The thread that compresses serves all targets of a push; the level depends on the size alone."""
+    path = f"/healthy/large{size}"
+    payload = base64.b64encode(os.urandom(size))[:size]
+
+    send(read(tmp_path, receiver.url(path), "compression: gzip"), [payload])
+
+    [request] = got(receiver, path)
+    assert request["body"] == zlib.compress(payload, level, wbits=16 + zlib.MAX_WBITS)
+    assert gzip.decompress(request["body"]) == payload
 
 
 @pytest.mark.parametrize("batch", ["", ", batch: {count: 2}"])

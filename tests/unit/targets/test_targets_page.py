@@ -8,6 +8,8 @@ from pathlib import Path
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.targets.http.credentials import EXTRAS, credentials_of
+from eventbridge.targets.http.fields import PREFIXES
+from eventbridge.targets.http.header_names import is_reserved
 from eventbridge.targets.http.tls import tls_of
 
 ROOT = Path(__file__).parents[3]
@@ -48,3 +50,10 @@ def test_the_examples_can_be_used() -> None:
     assert held["oauth2"].client is not None
     assert [key.version for key in held["signed"].signing_keys] == ["v1"]
     assert [key.version for key in held["signed_by_two"].signing_keys] == ["v1", "v1a"]
+
+
+def test_every_prefix_of_headers_that_an_event_must_not_set_is_on_the_page() -> None:
+    """An event may not set the headers of signatures, whichever set of them a target has."""
+    for prefix in (*PREFIXES.values(), "proxy"):
+        assert is_reserved(f"{prefix}-id")
+        assert f"`{prefix}-...`" in PAGE

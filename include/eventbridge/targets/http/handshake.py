@@ -171,7 +171,12 @@ class Handshake:
             return "the target's WebHook-Allowed-Rate is neither * nor a number of requests a minute. Correct it there."
         if self.rate_per_second is not None and self.rate_per_second * 60 <= int(text):
             return None
-        return f"the target allows {text} requests a minute. Write rate: {text}/m, or less."
+        asked = self._requests_a_minute
+        in_force = "" if asked is None else f", and {asked} requests a minute are in force"
+        return (
+            f"the target allows {text} requests a minute{in_force}. Write rate: {text}/m, or less, in the rule file, "
+            f"or override the rate: eventbridge targets rate RULE/TARGET {text}/m."
+        )
 
 
 _Key = tuple[str, str, float | None, Credentials]

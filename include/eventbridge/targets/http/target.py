@@ -35,11 +35,15 @@ _NO_MORE = object()
 _NOT_READY = (TokenUnavailable, HandshakeRefused, HandshakeUnanswered, AddressRefused, HostUnknown)
 #: zlib's number for a gzip header, in which it writes no name and no time.
 _GZIP = 16 + zlib.MAX_WBITS
+#: Larger payloads are compressed at the fastest level, because the thread also polls for other responses.
+_LARGE_BYTES = 64 * 1024
+_FAST = 1
 
 
 def compress(payload: bytes) -> bytes | None:
     """Return a payload in the format gzip, the same bytes each time; None if that is not smaller."""
-    compressed = zlib.compress(payload, wbits=_GZIP)
+    level = _FAST if len(payload) > _LARGE_BYTES else zlib.Z_DEFAULT_COMPRESSION
+    compressed = zlib.compress(payload, level, wbits=_GZIP)
     return compressed if len(compressed) < len(payload) else None
 
 
