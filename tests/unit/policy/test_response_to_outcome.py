@@ -316,7 +316,7 @@ def test_nothing_else_asks_for_a_pause(given: Response) -> None:
     ids=["503", "no response", "accepted", "abort", "interrupted"],
 )
 def test_only_failures_of_the_target_count_for_its_breaker(given: Response, fails: bool) -> None:
-    """A request that the push stopped waiting for, and one that the target told it to abort, do not count."""
+    """A request that the push stopped waiting for, and one that the target instructed it to abort, do not count."""
     assert is_failure(given) == fails
 
 
