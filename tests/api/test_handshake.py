@@ -52,10 +52,11 @@ def test_an_allowed_sender_gets_the_consent(asked: httpx.Client, path: str) -> N
 @pytest.mark.parametrize("headers", [{}, {ORIGIN: "evil.example"}, {ORIGIN: "sub.events.example"}, {ORIGIN: "*"}])
 @pytest.mark.parametrize("path", PATHS)
 def test_any_other_sender_gets_no_consent(asked: httpx.Client, path: str, headers: dict[str, str]) -> None:
-    """It gets what a server gives that does not have the method."""
+    """The problem names the setting, and is that of a server that does not have the method."""
     response = asked.options(path, headers=headers)
 
     assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert "EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS" in response.json()["detail"]
     assert not [name for name in response.headers if name.startswith("webhook-")]
 
 

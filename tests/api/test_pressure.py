@@ -100,16 +100,19 @@ def test_health_needs_no_token(server: Server) -> None:
 def test_health_is_503_if_rules_were_never_valid(tmp_path: Path) -> None:
     """The first rule files have an error: no bus is known, and nothing can be published."""
     made = Installation(tmp_path)
-    token = made.token("shop", "publish:*")
+    token, reader = made.token("shop", "publish:*"), made.token("reader", "publish:*", "read")
     (tmp_path / "rules" / "orders.yaml").write_text("rules: [")
     with Server(made) as server, server.client(token) as client:
         health, publish = client.get("/health"), post(client)
         hook = client.post("/v1/hooks/code", content=b"{}", headers={"authorization": ""})
+        with server.client(reader) as other:
+            read = post(other)
         _, said = server.end()
 
     assert (health.status_code, health.json()["rules"]) == (503, "failing")
     assert (publish.status_code, publish.headers["retry-after"]) == (503, "5")
-    assert "orders.yaml" in publish.json()["detail"]
+    assert ("orders.yaml" in publish.text, "eventbridge rules check" in publish.json()["detail"]) == (False, True)
+    assert (read.status_code, "orders.yaml" in read.json()["detail"]) == (503, True)
     assert (hook.status_code, "orders.yaml" in hook.text) == (503, False)
     assert "POST /v1/hooks/code: " in said
     assert "orders.yaml" in said

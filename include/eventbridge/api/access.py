@@ -64,7 +64,7 @@ async def caller(
     secret = credentials.credentials
     # Where another server mounts this application, that server's users are accepted too.
     token = await (access.caller(secret) if secret.startswith(TOKEN_PREFIX) else _user(request, access, secret))
-    mark_authenticated(request)
+    mark_authenticated(request, sees_rules=READ in token.scopes)
     limit_to_owners(request, token.owners)
     set_payloads_right(request, PAYLOADS in token.scopes)
     return token

@@ -10,14 +10,18 @@ from http import HTTPStatus
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
-from starlette.exceptions import HTTPException
 
+from eventbridge.api.refusal import CallRefused
 from eventbridge.model.api import V1
 from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(prefix=V1)
 
 _ALLOW: Final = {"allow": "POST"}
+_REFUSED: Final = (
+    "This server consents to no handshake of this sender. The operator of the server allows senders, which "
+    "WebHook-Request-Origin names, by the setting EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS"
+)
 #: The number of requests a minute that a sender may ask for.
 _RATE: Final = re.compile("[1-9][0-9]{0,8}", re.ASCII)
 
@@ -32,7 +36,7 @@ async def consent(request: Request) -> Response:
     allowed = runtime.settings.webhook_allowed_origins
     origin = request.headers.get("webhook-request-origin", "")
     if not origin or ("*" not in allowed and origin.lower() not in allowed):
-        raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers=_ALLOW)
+        raise CallRefused(HTTPStatus.METHOD_NOT_ALLOWED, _REFUSED, _ALLOW)
     rate = request.headers.get("webhook-request-rate", "")
     consented = {
         "webhook-allowed-origin": "*" if "*" in allowed else origin,

@@ -96,7 +96,7 @@ async def take(
         passed = asyncio.get_running_loop().time() - whole_at
         await asyncio.sleep(_REJECTED_SECONDS - passed % _REJECTED_SECONDS)
         raise CallRefused(HTTPStatus.FORBIDDEN, _REJECTED, code="webhook_rejected") from None
-    mark_authenticated(request)
+    mark_authenticated(request, sees_rules=False)
     await buses.check_pressure(bus)
 
     def read() -> list[Submission]:

@@ -28,6 +28,10 @@ _WITHHELD = (
     "The server cannot serve this call now. Send it again after the delay in Retry-After. If it fails again, ask the "
     "administrator of the server: its log has the reason. Nothing was published"
 )
+_RULES_WITHHELD = (
+    "The server cannot serve this call now, because the rule files have errors. The operator sees them by "
+    "`eventbridge rules check`. Nothing was published"
+)
 _NO_CALL = "No call has this method and path. `eventbridge serve` lists all calls at /openapi.json"
 
 
@@ -79,9 +83,13 @@ class CallRefused(Exception):
         self.errors = errors
 
 
-def mark_authenticated(request: Request) -> None:
-    """Record that the caller is authenticated, and therefore may see errors of the installation."""
+def mark_authenticated(request: Request, *, sees_rules: bool = True) -> None:
+    """Record that the caller is authenticated, and may see errors of the installation, of rule files if `sees_rules`.
+
+    Rule files may belong to several owners, so a caller that may only publish sees none of their text.
+    """
     request.state.is_authenticated = True
+    request.state.sees_rules = sees_rules
 
 
 def problem_response(request: Request, error: Exception) -> Response:
@@ -119,10 +127,12 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
         return CallRefused(HTTPStatus.NOT_FOUND, str(error))
     # a UserError here is an error in the server's configuration: a rule file, a connection
     if isinstance(error, InfrastructureError | OperatorError | UserError):
-        if not known:
+        of_rules = isinstance(error, RuleFileError)
+        shown = known and (request.state.sees_rules or not of_rules)
+        if not shown:
             log.error("%s %s: %s", request.method, request.url.path, error)
-        detail = str(error) if known else _WITHHELD
-        errors = _rule_errors(error) if known and isinstance(error, RuleFileError) else []
+        detail = str(error) if shown else _RULES_WITHHELD if known else _WITHHELD
+        errors = _rule_errors(error) if shown and isinstance(error, RuleFileError) else []
         headers = {"retry-after": str(RETRY_SECONDS)}
         return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers, errors=errors)
     raise error
