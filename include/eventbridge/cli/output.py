@@ -245,6 +245,18 @@ def cell_text(value: object) -> str:
     return "" if value is None else visible(str(value))
 
 
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return counts as one text, by name, such as `2 delivered, 1 pending`."""
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+
+
+def selection_text(selection: Mapping[str, Any], rate: float | None, options: Mapping[str, bool]) -> str:
+    """Return what a redrive or replay selects, its rate, and the options that are set, as one text."""
+    parts = [f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in selection.items()]
+    rates = [] if rate is None else [f"{rate:g}/s"]
+    return "; ".join([*(parts or ["all"]), *rates, *(name for name, is_set in options.items() if is_set)])
+
+
 def plural(number: int, one: str, many: str) -> str:
     """Return a number with its noun: `1 batch`, `2,000 batches`."""
     return f"{number:,} {one if number == 1 else many}"

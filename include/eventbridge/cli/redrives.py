@@ -13,7 +13,17 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_records, warn_about_damage
-from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, show_fields, show_table
+from eventbridge.cli.output import (
+    JsonOption,
+    counts_text,
+    note,
+    plural,
+    print_line,
+    selection_text,
+    show_document,
+    show_fields,
+    show_table,
+)
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -147,7 +157,7 @@ def _show_redrives(redrives_with_outcomes: Sequence[tuple[Redrive, Counter[str]]
         "Redrives, times in UTC",
         ["redrive", "state", "started", "ended", "filter", "taken", "result"],
         [
-            [r.redrive_id, r.state, r.started_at, r.ended_at, _filter_text(r), counts.total(), _counts_text(counts)]
+            [r.redrive_id, r.state, r.started_at, r.ended_at, _filter_text(r), counts.total(), counts_text(counts)]
             for r, counts in redrives_with_outcomes
         ],
         ids={"redrive"},
@@ -174,7 +184,7 @@ def show(redrive_id: RedriveArgument, as_json: JsonOption = False) -> None:
                 ("ended", found.ended_at),
                 ("filter", _filter_text(found)),
                 ("taken", f"{counts.total():,}"),
-                ("result", _counts_text(counts) or None),
+                ("result", counts_text(counts) or None),
             ]
         )
     warn_about_damage(marks.damaged)
@@ -223,7 +233,7 @@ def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: 
         return
     print_line(
         f"{request.state}: {plural(batches, 'batch', 'batches')}, "
-        f"{plural(counts.total(), 'dead letter', 'dead letters')} taken: {_counts_text(counts) or 'none'}"
+        f"{plural(counts.total(), 'dead letter', 'dead letters')} taken: {counts_text(counts) or 'none'}"
     )
     if counts["pending"]:
         note("the DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
@@ -252,14 +262,6 @@ def _show_survey(survey: Survey, *, as_json: bool) -> None:
     )
 
 
-def _counts_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
-
-
 def _filter_text(request: Redrive) -> str:
-    parts = [
-        f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in request.selection.items()
-    ]
-    options = [name for name, is_set in (("retransform", request.retransform), ("again", request.again)) if is_set]
-    rate = [] if request.rate is None else [f"{request.rate:g}/s"]
-    return "; ".join([*(parts or ["all"]), *rate, *options])
+    options = {"retransform": request.retransform, "again": request.again}
+    return selection_text(request.selection, request.rate, options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,16 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.options import LandedBefore, LandedSince, refuse_empty, takes_records
-from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, show_table
+from eventbridge.cli.output import (
+    JsonOption,
+    counts_text,
+    note,
+    plural,
+    print_line,
+    selection_text,
+    show_document,
+    show_table,
+)
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -136,7 +144,7 @@ def list_replays(as_json: JsonOption = False) -> None:
                 r.until,
                 _filter_text(r),
                 account.taken,
-                _counts_text(account.outcomes),
+                counts_text(account.outcomes),
             ]
             for r, account in found
         ],
@@ -157,7 +165,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         return
     for name, value in _document(found, account).items():
         if value not in (None, "", {}):
-            print_line(f"{name:<16}{_counts_text(value) if name == 'outcomes' else value}")
+            print_line(f"{name:<16}{counts_text(value) if name == 'outcomes' else value}")
 
 
 @app.command("pause", short_help="Pause a replay after its current batch.")
@@ -232,7 +240,7 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         print_line(
             f"{request.state}: {plural(batches, 'batch', 'batches')}, "
             f"{plural(account.taken, 'event', 'events')} taken: "
-            f"{_counts_text(account.outcomes) or 'none delivered'}"
+            f"{counts_text(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:
             note("the DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
@@ -276,20 +284,7 @@ def _show_survey(survey: ReplaySurvey, *, as_json: bool) -> None:
     )
 
 
-def _counts_text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
-
-
 def _filter_text(request: Replay) -> str:
-    parts = [
-        f"{key} {', '.join(value) if isinstance(value, list) else value}"
-        for key, value in request.selection.items()
-        if (key, value) != ("as_of", "current")
-    ]
-    options = [
-        name
-        for name, is_set in (("same ids", not request.new_ids), ("skip delivered", request.skip_delivered))
-        if is_set
-    ]
-    rate = [] if request.rate is None else [f"{request.rate:g}/s"]
-    return "; ".join([*(parts or ["all"]), *options, *rate])
+    selection = {key: value for key, value in request.selection.items() if (key, value) != ("as_of", "current")}
+    options = {"same ids": not request.new_ids, "skip delivered": request.skip_delivered}
+    return selection_text(selection, request.rate, options)
