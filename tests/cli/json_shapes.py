@@ -20,7 +20,7 @@ BATCH = {
     "committed_at": "str",
     "bus_committed_at": "str",
     "kept": "str",
-    "cleared": "str",
+    "remaining": "str",
     "is_full": "bool",
     "in_index": "str",
     "follows": "null",

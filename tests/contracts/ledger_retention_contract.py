@@ -84,7 +84,7 @@ class RetentionContract:
         assert ledger.retention.expired("archive", GROUP, after(9)) == list(reversed(marks))
         position = BatchPosition(first.planned_at, first.batch_id)
         assert ledger.retention.expired("archive", GROUP, after(9), position) == [marks[0]]
-        assert [each.batch_id for each in ledger.retention.uncleared()] == ["batch-1", "batch-2"]
+        assert [each.batch_id for each in ledger.retention.unfinished_removals()] == ["batch-1", "batch-2"]
 
     def test_of_two_that_mark_a_batch_one_does(self, ledger: Ledger, rival: Ledger) -> None:
         """An uncommitted batch is not marked, nor is any batch while an unknown replay runs."""
@@ -114,7 +114,7 @@ class RetentionContract:
         marked(ledger, ledger.batches.get("retry-1"), "archive")
         assert whys(ledger, batch) == set()
 
-    def test_a_batch_is_cleared_step_by_step(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_the_records_of_a_batch_are_removed_step_by_step(self, ledger: Ledger, rival: Ledger) -> None:
         """Rows of what is not kept go, those of what is kept stay; in the end the batch itself goes."""
         batch = committed(ledger, pending=(0,))
         committed(ledger, "batch-2", 2)
@@ -123,21 +123,21 @@ class RetentionContract:
         take(ledger, "retry-1", row.pending_id)
 
         batch = marked(ledger, batch, "dead_letters")
-        assert (batch.kept, batch.cleared) == ("dead_letters", "all")
-        assert ledger.retention.clear_rows(batch) >= 3, "a pending row and two chunks at least"
-        assert rival.retention.clear_rows(batch) == 0
-        cleared = ledger.batches.get("batch-1")
-        assert (cleared.cleared, ledger.pending.find(), ledger.chunks.list_for_batch("batch-1")) == (
+        assert (batch.kept, batch.remaining) == ("dead_letters", "all")
+        assert ledger.retention.delete_rows(batch) >= 3, "a pending row and two chunks at least"
+        assert rival.retention.delete_rows(batch) == 0
+        shrunk = ledger.batches.get("batch-1")
+        assert (shrunk.remaining, ledger.pending.find(), ledger.chunks.list_for_batch("batch-1")) == (
             "dead_letters",
             [],
             [],
         )
         assert ledger.batches.ranges("batch-1") == some_ranges()
-        last = marked(ledger, cleared, "nothing")
-        ledger.retention.clear_rows(last)
+        last = marked(ledger, shrunk, "nothing")
+        ledger.retention.delete_rows(last)
         with pytest.raises(NotFoundError):
             rival.batches.get("batch-1")
-        assert ledger.retention.uncleared() == []
+        assert ledger.retention.unfinished_removals() == []
 
     def test_many_rows_go_in_small_transactions(self, ledger: Ledger) -> None:
         """However many a batch has: a writer that comes in between waits for a few of them only."""
@@ -153,7 +153,7 @@ class RetentionContract:
             assert ledger.settlement.commit(f"retry-{first}", "flights", [], after(9), "000000")
         assert ledger.settlement.commit("batch-1", "flights", [], after(9), "000000")
 
-        assert ledger.retention.clear_rows(marked(ledger, ledger.batches.get("batch-1"), "archive")) >= 450
+        assert ledger.retention.delete_rows(marked(ledger, ledger.batches.get("batch-1"), "archive")) >= 450
         assert ledger.pending.find() == []
 
     def test_dead_letters_are_needed_by_the_batch_that_took_them(self, ledger: Ledger) -> None:
@@ -170,7 +170,7 @@ class RetentionContract:
         batch = marked(ledger, ledger.batches.get("batch-1"), "dead_letters")
         assert "a later batch that is kept took its dead letters" in whys(ledger, batch)
         assert ledger.retention.drop_ended_requests(after(10_000)) == 0, "its dead letters exist"
-        ledger.retention.clear_rows(marked(ledger, batch, "manifest"))
+        ledger.retention.delete_rows(marked(ledger, batch, "manifest"))
         assert ledger.redrives.list_taken() == {}
         assert ledger.retention.drop_ended_requests(after(10_000)) == 1
 
@@ -230,7 +230,7 @@ class RetentionContract:
 
         half = marked(ledger, batch, "dead_letters")
         for each in (ledger, rival):
-            each.retention.clear_rows(half)
+            each.retention.delete_rows(half)
 
         assert {each.area: each.size for each in ledger.store_sizes.total().sizes} == {
             "archive": 1,
@@ -240,5 +240,5 @@ class RetentionContract:
         }
         gone = marked(ledger, ledger.batches.get("batch-1"), "nothing")
         for each in (ledger, rival):
-            each.retention.clear_rows(gone)
+            each.retention.delete_rows(gone)
         assert ledger.store_sizes.total().total == 1_003

@@ -150,7 +150,7 @@ def _orphaned(runtime: World) -> Iterator[str]:
     if runtime.kind == "retention":
         areas = ("buffer/", "deliveries/", "outcomes/", "settlements/", "dead_letters/")
         yield from (path for path in runtime.store.list("") if path.startswith(areas))
-        kept = {(batch.kept, batch.cleared) for batch in runtime.ledger.batches.find(limit=None)}
+        kept = {(batch.kept, batch.remaining) for batch in runtime.ledger.batches.find(limit=None)}
         if kept != {("manifest", "manifest")}:
             yield f"of batches is kept: {kept}"
         if runtime.ledger.pending.find():

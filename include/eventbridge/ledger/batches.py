@@ -43,7 +43,7 @@ batch = sa.Table(
     sa.Column("committed_at", UtcTime),
     sa.Column("bus_committed_at", UtcTime),
     sa.Column("kept", sa.Text, nullable=False, server_default="all"),
-    sa.Column("cleared", sa.Text, nullable=False, server_default="all"),
+    sa.Column("remaining", sa.Text, nullable=False, server_default="all"),
     sa.Column("is_full", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("in_index", sa.Text, nullable=False, server_default="no"),
     sa.Column("follows", sa.Text),
@@ -67,9 +67,10 @@ sa.Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
 
-#: Batches that are marked to lose parts, and not cleared of them yet; the next run of `maintain` clears them.
-UNCLEARED = batch.c.kept != batch.c.cleared
-partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
+#: Batches with records that retention no longer keeps but that are not all removed yet; the next run of `maintain`
+#: removes them.
+REMOVAL_PENDING = batch.c.kept != batch.c.remaining
+partial("ix_batch_removal_pending", REMOVAL_PENDING, batch.c.batch_id)
 
 #: Batches whose archive is not in the index of event ids; searches for events read their archive files directly.
 UNINDEXED = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from eventbridge.ledger.batches import UNCLEARED, batch, batch_range, to_batch
+from eventbridge.ledger.batches import REMOVAL_PENDING, batch, batch_range, to_batch
 from eventbridge.ledger.chunks import delivery_chunk
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, one_of, word
@@ -37,8 +37,8 @@ sweep = sa.Table(
 _OF_BATCH: sa.BindParameter[str] = sa.bindparam("of_batch", type_=sa.Text())
 _TIME = sa.bindparam("at", type_=UtcTime)
 
-#: Batches that are marked to lose parts, and not cleared of them yet.
-UNCLEARED_BATCHES = sa.select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(sa.bindparam("most"))
+#: Batches with records that are no longer kept but not all removed yet, oldest first.
+UNFINISHED_REMOVALS = sa.select(batch).where(REMOVAL_PENDING).order_by(batch.c.batch_id).limit(sa.bindparam("most"))
 
 #: Marks which records of a committed batch are kept from now on (compare and set).
 MARK_KEPT = (
@@ -48,10 +48,10 @@ MARK_KEPT = (
 )
 
 #: Records which records of a batch still exist (compare and set).
-MARK_CLEARED = (
+MARK_REMAINING = (
     sa.update(batch)
-    .where(batch.c.batch_id == _OF_BATCH, batch.c.cleared == sa.bindparam("expected"))
-    .values(cleared=sa.bindparam("to"))
+    .where(batch.c.batch_id == _OF_BATCH, batch.c.remaining == sa.bindparam("expected"))
+    .values(remaining=sa.bindparam("to"))
 )
 
 #: The replays and redrives that have not ended, by id.
@@ -288,9 +288,9 @@ class Retention(Aggregate):
         statement = select_expired(newest_first=kept == "all", behind=behind is not None)
         return [to_batch(row) for row in self._rows(statement, values)]
 
-    def uncleared(self, limit: int = 100) -> list[Batch]:
-        """Return at most `limit` batches that are marked to lose parts, and not cleared of them yet."""
-        return [to_batch(row) for row in self._rows(UNCLEARED_BATCHES, {"most": limit})]
+    def unfinished_removals(self, limit: int = 100) -> list[Batch]:
+        """Return at most `limit` batches with records that are no longer kept but not all removed yet, oldest first."""
+        return [to_batch(row) for row in self._rows(UNFINISHED_REMOVALS, {"most": limit})]
 
     def open_requests(self) -> set[str]:
         """Return the ids of the replays and redrives that have not ended."""
@@ -334,21 +334,21 @@ class Retention(Aggregate):
                 return False
             return connection.execute(MARK_KEPT, change).rowcount == 1
 
-    def clear_rows(self, batch: Batch) -> int:
-        """Delete the rows that a marked batch does not keep, record that it is cleared, and return their number.
+    def delete_rows(self, batch: Batch) -> int:
+        """Delete the rows of the records that a batch no longer keeps, and record what remains.
 
-        It runs several transactions. Call it after the files are removed. If a batch keeps nothing, its own row is
-        deleted last.
+        Returns the number of deleted rows. Runs several transactions. Call it after the files are removed. If the batch
+        keeps nothing, its own row is deleted last.
         """
-        lost = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
+        lost = STEPS[STEPS.index(batch.remaining) : STEPS.index(batch.kept)]
         dropped = self._drop_all([each for what in lost for each in DROPS[what]], {"of_batch": batch.batch_id})
         with self._writing() as connection:
             take_size(connection, batch)
             if batch.kept == "nothing":
                 connection.execute(DROP_BATCH, {"of_batch": batch.batch_id})
             else:
-                change = {"of_batch": batch.batch_id, "expected": batch.cleared, "to": batch.kept}
-                connection.execute(MARK_CLEARED, change)
+                change = {"of_batch": batch.batch_id, "expected": batch.remaining, "to": batch.kept}
+                connection.execute(MARK_REMAINING, change)
         return dropped
 
     def is_rule_set_named(self, rule_set: str, but_by: str = "") -> bool:

@@ -37,7 +37,7 @@ store_size = sa.Table(
     one_of("area", Area),
 )
 
-#: The bytes of each batch that are part of the sums in `store_size`; they are subtracted when the batch is cleared.
+#: The bytes of each batch that are part of the sums in `store_size`; they are subtracted when the records are removed.
 batch_size = sa.Table(
     "batch_size",
     metadata,
@@ -150,9 +150,9 @@ class Ingestion(Aggregate):
 
 
 def take_size(connection: sa.Connection, batch: Batch) -> None:
-    """Subtract from the sums the bytes that a batch loses when it is cleared; a repeated call subtracts nothing."""
+    """Subtract the bytes of the records that a batch no longer keeps from the sums. Repeated calls have no effect."""
     of = {"of_batch": batch.batch_id}
-    lost = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
+    lost = STEPS[STEPS.index(batch.remaining) : STEPS.index(batch.kept)]
     for area in sorted(AREAS[what] for what in lost if what in AREAS):
         connection.execute(update_sum(area), of | {"of_runner": batch.runner, "of_bus": batch.bus})
         connection.execute(update_batch_size(area), of)

@@ -46,8 +46,8 @@ class Batch:
     replay_id: str = ""
     committed_at: datetime | None = None
     bus_committed_at: datetime | None = None  # None until the bus has accepted the offsets of the batch
-    kept: Kept = "all"  # the records that retention keeps; all others may be gone
-    cleared: Kept = "all"  # the value of `kept` up to which the removal of records is complete
+    kept: Kept = "all"  # the records that retention keeps; the removal of all others may have begun
+    remaining: Kept = "all"  # the records that still exist; equal to `kept` once the removal is complete
     is_full: bool = False  # whether the bus had more events than the batch was allowed to take
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids contains the events of the batch
     follows: str | None = None  # the batch to commit first; until then, only the streaming task may change this one

@@ -138,7 +138,7 @@ def _missing_files(runtime: Runtime, batch: Batch, reported: str) -> Iterator[st
 
     A reconciliation stops at the first missing file, so it reports no others.
     """
-    if batch.kept != batch.cleared:  # some of them are being removed after their retention
+    if batch.kept != batch.remaining:  # retention is removing some of its files
         return
     for kind in FILE_KINDS:
         for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):

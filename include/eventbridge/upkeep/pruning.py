@@ -38,7 +38,7 @@ _BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def prune_batches(run: RetentionRun, retentions: Retentions) -> None:
-    """Continue with the batches that an earlier run marked, then mark and clear those past their retention."""
+    """Finish the batches that an earlier run marked, then mark those past their retention and remove their records."""
     pruning = _Pruning(run)
     pruning.finish_marked()
     for kept in STEPS[:-1]:
@@ -51,7 +51,7 @@ def prune_batches(run: RetentionRun, retentions: Retentions) -> None:
 
 
 class _Pruning:
-    """Marks and clears batches, sparing what replays and redrives that have not ended still need."""
+    """Marks batches and removes their records, except those that unfinished replays and redrives still need."""
 
     def __init__(self, run: RetentionRun) -> None:
         self._run = run
@@ -60,15 +60,15 @@ class _Pruning:
         self._read_requests()
 
     def finish_marked(self) -> None:
-        """Clear marked batches that are not cleared, because their run died or is still clearing them."""
-        while not self._run.is_over() and (marked := self._ledger.retention.uncleared(_PAGE)):
+        """Remove the records of marked batches, whose run died or is still removing them."""
+        while not self._run.is_over() and (marked := self._ledger.retention.unfinished_removals(_PAGE)):
             for batch in marked:
-                self._clear(batch)
-            if self._run.dry_run:  # nothing was cleared, so the same batches would be found again
+                self._remove_records(batch)
+            if self._run.dry_run:  # nothing was removed, so the same batches would be found again
                 return
 
     def prune(self, kept: Kept, group: BatchGroup, retention: Retention) -> None:
-        """Mark and clear the batches of a group whose next part is past its retention."""
+        """Mark the batches of a group whose next part is past its retention, and remove that part."""
         for batch in self._expired(kept, group, retention):
             if self._run.is_over():
                 return
@@ -81,7 +81,7 @@ class _Pruning:
             if not self._run.dry_run and not self._ledger.retention.mark_kept(batch, decided.kept, self._requests):
                 self._read_requests()  # the next run decides about this batch again
                 continue
-            self._clear(replace(batch, kept=decided.kept))
+            self._remove_records(replace(batch, kept=decided.kept))
 
     def _expired(self, kept: Kept, group: BatchGroup, retention: Retention) -> Iterator[Batch]:
         before = self._run.now - (retention.deliveries if kept == "all" else retention.ends(kept, "normal"))
@@ -93,15 +93,15 @@ class _Pruning:
                 return
             position = BatchPosition(page[-1].planned_at, page[-1].batch_id)
 
-    def _clear(self, batch: Batch) -> None:
+    def _remove_records(self, batch: Batch) -> None:
         """Remove the pruned files of a batch, then its rows, which lead a later run to the files if this run dies."""
-        going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
+        going = STEPS[STEPS.index(batch.remaining) : STEPS.index(batch.kept)]
         named = [path for kind, path in self._ledger.files.paths(batch.batch_id) if _REMOVED_WITH[kind] in going]
         self._run.remove([*named, *(self._last_files(batch) if "manifest" in going else ())])
         for what in going:
             self._run.done.batches[what] += 1
         if not self._run.dry_run:
-            self._run.done.rows += self._ledger.retention.clear_rows(batch)
+            self._run.done.rows += self._ledger.retention.delete_rows(batch)
             self._run.progressed()
 
     def _last_files(self, batch: Batch) -> Iterator[str]:

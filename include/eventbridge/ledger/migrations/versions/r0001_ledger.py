@@ -56,7 +56,7 @@ def _make_batches() -> None:
         sa.Column("committed_at", sa.BigInteger()),
         sa.Column("bus_committed_at", sa.BigInteger()),
         sa.Column("kept", sa.Text(), nullable=False, server_default="all"),
-        sa.Column("cleared", sa.Text(), nullable=False, server_default="all"),
+        sa.Column("remaining", sa.Text(), nullable=False, server_default="all"),
         sa.Column("is_full", sa.Boolean(), nullable=False, server_default=sa.false()),
         sa.Column("in_index", sa.Text(), nullable=False, server_default="no"),
         sa.Column("follows", sa.Text()),
@@ -83,7 +83,7 @@ def _make_batches() -> None:
     )
     op.create_index("ix_batch_newest", "batch", ["planned_at", "batch_id"])
     _create_partial_index("ix_batch_newest_retry", "batch", ["planned_at", "batch_id"], "kind = 'retry'")
-    _create_partial_index("ix_batch_uncleared", "batch", ["batch_id"], "kept != cleared")
+    _create_partial_index("ix_batch_removal_pending", "batch", ["batch_id"], "kept != remaining")
     _create_partial_index(
         "ix_batch_unindexed",
         "batch",
