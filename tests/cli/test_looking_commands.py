@@ -367,7 +367,7 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     again = eventbridge("targets", "enable", "all-orders", "gone", "--json")
     wrong = eventbridge("targets", "enable", "all-orders", "gon")
 
-    assert first.out == "Target all-orders/gone enabled; it was disabled. 3 deliveries that waited are due now.\n"
+    assert first.out == "Target all-orders/gone enabled; it was disabled. 3 waiting deliveries are due now.\n"
     assert again.json == {"rule": "all-orders", "target": "gone", "before": "ok", "released": 0}
     assert wrong.code == 2
     assert "Did you mean gone?" in wrong.err
@@ -385,7 +385,7 @@ def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[
     first = eventbridge("targets", "enable", "all-orders", "archive")
     again = eventbridge("targets", "enable", "all-orders", "archive")
 
-    assert first.out == "Target all-orders/archive enabled; it was paused. 0 deliveries that waited are due now.\n"
+    assert first.out == "Target all-orders/archive enabled; it was paused. 0 waiting deliveries are due now.\n"
     assert again.out == "Target all-orders/archive is already enabled.\n"
     assert runtime.ledger.targets.statuses()["all-orders", "archive"].paused_until is None
     runtime.close()

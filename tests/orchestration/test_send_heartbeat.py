@@ -67,11 +67,19 @@ def test_a_stalled_runner_is_reported() -> None:
                     for name, (_, minutes) in runners.items()
                 ],
             ),
-            family("open_batch_age_seconds", [Sample(("slow", "retry"), 1_860.0), Sample(("quick", "normal"), 30.0)]),
+            family(
+                "open_batch_age_seconds",
+                [
+                    Sample(("slow", "normal"), 1_860.0),
+                    Sample(("quick", "normal"), 30.0),
+                    Sample(("", "retry"), 2_400.0),
+                ],
+            ),
         ]
     )
 
     assert stalled_work(now, families) == [
         "the runner still has committed nothing for 21 minutes, and events are waiting",
-        "a retry batch of the runner slow has been open for 31 minutes",
+        "a normal batch of the runner slow has not been committed for 31 minutes",
+        "a retry batch has not been committed for 40 minutes",
     ]

@@ -222,11 +222,11 @@ def test_a_retried_run_keeps_its_replay(home: Path) -> None:
             )
             == begun
         )
-        with pytest.raises(UserError, match="is of bus 'orders'"):
+        with pytest.raises(UserError, match="started for bus 'orders'"):
             replay_id_of(
                 runtime, continued | {"replay_id": begun, "bus": "night"}, "eventbridge_replay_events manual__3"
             )
-        with pytest.raises(UserError, match="Leave these fields unchanged: rules, ids"):
+        with pytest.raises(UserError, match="Reset these fields: rules, ids"):
             replay_id_of(
                 runtime,
                 continued | {"replay_id": begun, "ids": "same", "rules": ["big"]},

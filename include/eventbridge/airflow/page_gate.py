@@ -81,7 +81,7 @@ class AirflowGate:
         if not await asyncio.to_thread(may.is_allowed):
             raise CallRefused(
                 HTTPStatus.FORBIDDEN,
-                f"{user.get_name()} may not see this page: it needs the permission to see runs of {REDRIVE_DAG}",
+                f"{user.get_name()} may not see this page. Ask for the permission to see runs of {REDRIVE_DAG}",
             )
         runtime: Runtime = request.app.state.runtime
         return await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
@@ -134,7 +134,7 @@ async def _trigger(dag_id: str, reason: str, conf: Mapping[str, str], user: str)
     try:
         await asyncio.to_thread(trigger_dag, dag_id, run_id=run_id, conf=dict(conf), **by)
     except AirflowException as error:
-        log.exception("%s was not triggered for %s", dag_id, run_id)
+        log.exception("cannot trigger run %s of %s", run_id, dag_id)
         return f"Airflow cannot trigger {dag_id}: {error}"
     return ""
 

@@ -176,7 +176,8 @@ class Watch:
         try:
             return self._runner_state(rules, runner, bus, now)
         except (BusError, UserError) as error:
-            log.warning("the watcher does not poll bus %s for %.0f s: %s", bus, _SILENCE.total_seconds(), error)
+            seconds = _SILENCE.total_seconds()
+            log.warning("the watcher will not poll bus %s for the next %.0f s: %s", bus, seconds, error)
             self._silent[bus] = self.runtime.clock() + _SILENCE
             self._drop(bus)
             return None

@@ -166,8 +166,8 @@ def enable(
     elif before == "ok" and not released:
         print_line(f"Target {rule}/{target} is already enabled.")
     else:
-        waited = "delivery that waited is" if released == 1 else "deliveries that waited are"
-        print_line(f"Target {rule}/{target} enabled; it was {before}. {released:,} {waited} due now.")
+        waiting = "waiting delivery is" if released == 1 else "waiting deliveries are"
+        print_line(f"Target {rule}/{target} enabled; it was {before}. {released:,} {waiting} due now.")
     if hold_reason:
         note(
             f"its deliveries still wait: {hold_reason}. "

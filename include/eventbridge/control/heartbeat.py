@@ -84,8 +84,8 @@ def beat(runtime: Runtime, connection: str) -> Heartbeat:
     url = extra.get(member)
     if not isinstance(url, str) or not url.startswith(_SCHEMES):
         raise UserError(
-            f"The connection {connection!r} has no heartbeat URL in {member!r} of its extra. "
-            'Write {"secret_url": "https://..."} into the field Extra'
+            f"The field Extra of connection {connection!r} has no valid URL under {member!r}. "
+            f'Write {{"{member}": "https://..."}} there'
         )
     send_heartbeat(url, now)
     return now
@@ -122,9 +122,9 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
     down = [sample.labels[0] for sample in families["bus_up"].samples if not sample.value]
     problems = [f"the bus {bus} does not respond" for bus in down]
     if difference:
-        problems.insert(0, f"the reconciliation has a difference; deliveries missing: {difference}")
+        problems.insert(0, f"the reconciliation failed: expected and recorded deliveries differ by {difference}")
     if _sum(families["ingestion_stopped"]):
-        problems.append("ingestion is stopped: the store is full")
+        problems.append("ingestion is stopped: free disk space is too low, or the store is at its quota")
     problems += stalled_work(at, families)
     return Heartbeat(
         at=at,
@@ -145,10 +145,11 @@ def stalled_work(at: datetime, families: Mapping[str, Family]) -> list[str]:
         if (age := at.timestamp() - sample.value) > STALLED_SECONDS and lag.get(sample.labels)
     ]
     stuck = [
-        f"a {sample.labels[1]} batch of the runner {sample.labels[0]} "
-        f"has been open for {_minutes(sample.value)} minutes"
+        f"a {kind} batch{f' of the runner {runner}' if runner else ''} "
+        f"has not been committed for {_minutes(sample.value)} minutes"
         for sample in families["open_batch_age_seconds"].samples
         if sample.value > STUCK_SECONDS
+        for runner, kind in [sample.labels]  # in Airflow, retry batches belong to no runner
     ]
     return stalled + stuck
 

@@ -33,6 +33,9 @@ Action = Literal[
 _CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
+#: The actions that running pushes apply.
+_APPLIED_BY_PUSHES = frozenset({"pause rule", "pause target", "set rate", "clear rate"})
+
 #: For each action that makes deliveries due: the hold reason of these deliveries.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
@@ -75,9 +78,10 @@ class OverrideResult:
         done, already = (text.format(name=name, value=self.value) for text in _ACTIONS[self.action][1:])
         if not self.changed and not self.released:
             return f"{already}."
-        waited = "delivery that waited is" if self.released == 1 else "deliveries that waited are"
-        released = f" {self.released:,} {waited} due now." if self.action in _ON_HOLD_FOR else ""
-        return f"{done}. It takes effect with the next task.{released}"
+        waiting = "waiting delivery is" if self.released == 1 else "waiting deliveries are"
+        released = f" {self.released:,} {waiting} due now." if self.action in _ON_HOLD_FOR else ""
+        when = "within about a second" if self.action in _APPLIED_BY_PUSHES else "with the next task"
+        return f"{done}. The change takes effect {when}.{released}"
 
 
 def operate(
@@ -94,7 +98,7 @@ def operate(
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(_ACTIONS)}")
     if (action in _OF_TARGET) != bool(target):
         wanted = (
-            "name a target of the rule" if action in _OF_TARGET else "it applies to the whole rule, so name no target"
+            "name a target of the rule" if action in _OF_TARGET else "it applies to the whole rule, so omit the target"
         )
         raise UserError(f"{action}: {wanted}")
     kind = _ACTIONS[action][0]
@@ -132,7 +136,7 @@ def _value(action: str, value: str) -> str:
         except ValueError as error:
             raise UserError(str(error)) from None
     if value:
-        raise UserError(f"{action} does not accept a value, but got {value!r}")
+        raise UserError(f"{action} does not accept a value. Remove {value!r}")
     return ""
 
 

@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 GUIDE = """
 Sets or clears an override of a rule or a target, returns a target to service, or releases a rule: trigger the DAG and
-fill in the form. An override takes effect with the next task and lasts until it is cleared; `eventbridge status` shows
-each override, who set it, and when.
+fill in the form. A pause or a rate takes effect within about a second, any other override with the next task. An
+override lasts until it is cleared; `eventbridge status` shows each override, who set it, and when.
 
-| action | does |
+| action | effect |
 |---|---|
 | pause, resume rule | while the rule is paused, events are still matched, but its deliveries wait |
 | pause, resume target | the same for one target |
-| disable, enable rule | like `enabled: false`: **events that arrive meanwhile never reach it**; tick *Confirm* |
-| set, clear priority | high, medium or low: the rule's weight and, unless it has its own pool, its shared pool |
-| enable target | returns a disabled or degraded target to service; its deliveries on hold become due |
-| release rule | releases a rule that is on hold because routing or its `expect` failed, or a delivery blocks it |
+| disable, enable rule | **events that arrive while a rule is disabled never reach it**; to disable, tick *Confirm* |
+| set, clear priority | high, medium or low: the weight of the rule's pushes and, unless it has its own, their pool |
+| enable target | returns a disabled or degraded target to service; deliveries on hold for that reason become due |
+| release rule | releases a rule that is on hold because routing or an expectation failed, or a delivery blocks it |
 | set, clear rate | the delivery rate of a target, such as 10/s |
 
 `eventbridge rules` and `eventbridge targets` have commands for the same actions.
@@ -88,12 +88,12 @@ def carry_out(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
         raise UserError(f"{action} does not accept a value. Remove {value!r}")
     if action == "enable target":
         if not target:
-            raise UserError("enable target needs a target. Fill in Target")
+            raise UserError("The action 'enable target' requires a target. Fill in Target")
         find_target(runtime.rule_set(), rule, target)
         due = enable_target(runtime, rule, target)
         return f"Target {rule}/{target} enabled. Deliveries due now: {due}. Requested by {by}."
     if target:
-        raise UserError("release rule applies to the whole rule. Leave Target empty")
+        raise UserError("The action 'release rule' applies to the whole rule. Leave Target empty")
     find_rule(runtime.rule_set(), rule)
     return f"{_summary(release_rule(runtime, rule))}. Requested by {by}."
 
@@ -102,15 +102,15 @@ def _summary(released: Released) -> str:
     """Return a summary of the released deliveries and deferred matches of a rule."""
     if released.nothing:
         return f"{released.rule} is not on hold, and has nothing to release"
-    events = f"deferred events ({released.events})" if released.deferred_matches else ""
+    events = f"events of deferred matches ({released.events})" if released.deferred_matches else ""
     deliveries = released.deliveries + len(released.retried)
     due = " and ".join(part for part in (events, f"deliveries ({deliveries})" if deliveries else "") if part)
     parts = [f"{released.rule}: released", f"due now: {due or 'nothing'}"]
     if released.waits_for:
-        parts.append(f"its events are still waiting: {released.waits_for}")
+        parts.append(f"its deferred matches stay on hold: {released.waits_for}")
     if released.unsendable:
         names = ", ".join(each.delivery_id for each in released.unsendable[:3])
-        parts.append(f"deliveries on hold that have nothing to send: {len(released.unsendable)} ({names})")
+        parts.append(f"deliveries that stay on hold because they have no payload: {len(released.unsendable)} ({names})")
     if released.disabled:
         parts.append(f"disabled targets: {', '.join(released.disabled[:5])}")
     return "; ".join(parts)

@@ -53,7 +53,7 @@ logs how many events would be taken, their targets, and samples. To deliver to a
 
 A run processes one batch of kind *replay*, and triggers the next run until all archived events of the time range are
 taken. The pushes run in the pool `eventbridge.replay`. `eventbridge replays pause` and `cancel` stop a replay, and
-`eventbridge replays show` shows its results. Marking a run failed does not stop the replay: some minutes later
+`eventbridge replays show` shows its results. Marking a run failed does not stop the replay: a few minutes later
 `eventbridge_retry_deliveries` starts another run for it.
 """
 
@@ -149,25 +149,26 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
 
     if params["replay_id"]:
         if params["dry_run"]:
-            raise UserError("a replay continues as it was started. Switch Dry run off to deliver.")
+            raise UserError("a replay that has begun cannot be continued as a dry run. Switch Dry run off.")
         found = runtime.ledger.replays.get(params["replay_id"])
         if params["bus"] not in ("", found.bus):  # Airflow's form requires a bus
             raise UserError(
-                f"a replay continues as it was started, and this one is of bus {found.bus!r}. Choose that bus."
+                f"the bus of a replay cannot be changed, and this replay was started for bus {found.bus!r}. "
+                "Choose that bus."
             )
         defaults = {name: param.value for name, param in replay_params().items()} | {"dry_run": False}
         others = [name for name in defaults if (params[name] or None) != (defaults[name] or None)]
         if others := [name for name in others if name not in ("replay_id", "bus")]:
-            raise UserError(f"a replay continues as it was started. Leave these fields unchanged: {', '.join(others)}.")
+            raise UserError(
+                f"a replay keeps the options with which it was started. Reset these fields: {', '.join(others)}."
+            )
         if not run.partition(" ")[2].startswith("replay__"):
             resume_for(runtime, found, run)
         return found.replay_id
     begun = runtime.ledger.replays.find_for_run(run)
     if begun is not None:  # this is a retry of the task
         return begun.replay_id
-    refuse_empty(
-        params, {"bus": "whose archive is replayed", "from": "when the first event was landed"} | RULES_REQUIRED
-    )
+    refuse_empty(params, {"bus": "the bus to replay", "from": "the earliest landing time"} | RULES_REQUIRED)
     request = request_of(runtime, params)
     if params["dry_run"]:
         log_survey(runtime, request)
@@ -180,9 +181,12 @@ def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
     from eventbridge.replay.survey import survey
 
     would = survey(runtime, request)
-    log.info("dry run, nothing is sent: %s archived events read, would take %s", would.events, would.taken)
-    for of, count in sorted(would.deliveries.items()):
-        log.info("would deliver: %s to %s, such as events %s", count, of, ", ".join(would.samples[of]))
+    log.info(
+        "dry run, nothing is sent: of %s archived events read, the replay would take %s", would.events, would.taken
+    )
+    for name, count in sorted(would.deliveries.items()):
+        events = ", ".join(would.samples[name])
+        log.info("the replay would make %s deliveries to %s, for example of events %s", count, name, events)
 
 
 def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
@@ -248,7 +252,7 @@ def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun =
     replay = runtime.ledger.replays.get(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
         return False
-    log.warning("replay %s cancelled: %s has failed", replay_id, replay.run)
+    log.warning("cancelling replay %s, because %s has failed", replay_id, replay.run)
     return runtime.ledger.replays.end(replay_id, "cancelled")
 
 
@@ -342,7 +346,8 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             enum=["new", "same"],
             values_display={"new": "new delivery ids", "same": "the original delivery ids"},
             title="Ids",
-            description="A receiver that drops duplicates drops deliveries with an id that it has received before.",
+            description="Whether deliveries get new ids or keep the original ones. A receiver that drops duplicates "
+            "ignores an original id that it has already received.",
         ),
         "skip_delivered": Param(
             False,
@@ -367,6 +372,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             None,
             type=text,
             title="Replay id",
-            description="The id of a replay to continue. Also choose its bus, switch Dry run off, and leave the rest.",
+            description="The id of a replay to continue. Also choose its bus, switch Dry run off, and leave all other "
+            "fields at their defaults.",
         ),
     }
