@@ -44,7 +44,7 @@ def plan_deferred_matches(
     waiting = runtime.ledger.deferred_matches.waiting(runner)
     if not waiting:
         return None
-    _hold_and_release(runtime, rules, waiting, pools or {})
+    _update_holds(runtime, rules, waiting, pools or {})
     now = runtime.ledger.now()
     full = full_rules(runtime, rules) & {each.rule for each in waiting}
     for rule in full:
@@ -92,7 +92,7 @@ def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetim
     return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
 
 
-def _hold_and_release(
+def _update_holds(
     runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], pools: Mapping[str, PoolSlots]
 ) -> None:
     rules_on_hold, overrides = runtime.ledger.rules.list_on_hold(), runtime.ledger.overrides.get_effective()

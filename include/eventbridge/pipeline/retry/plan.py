@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 REMOVED_RULE_GRACE = timedelta(hours=1)
 #: How many seconds, in addition to the push timeout, a batch may stay uncommitted after its deadline before it counts
 #: as stale.
-_STALE_AFTER_SECONDS = 10.0
+_STALE_MARGIN_SECONDS = 10.0
 #: The kinds of batches that no later run continues, because each run plans a new batch.
-_KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
+_ABANDONED_KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def plan_retries(
     """
     refuse_lost_ledger(runtime)
     rules = runtime.rule_set()
-    hold_and_release(runtime, rules, runner, pools or {})
+    update_holds(runtime, rules, runner, pools or {})
     publish_operational_events(runtime)
     release_ready(runtime, rules, runner)
     chunks = RetryChunks(runtime, rules, runner, (pools or {}).get(SLOW_LANE_POOL)).take()
@@ -119,8 +119,8 @@ def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
 def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
     """Return the retry, redrive and replay batches whose run died before it committed them, the longest overdue
     first."""
-    grace = runtime.settings.push_timeout + _STALE_AFTER_SECONDS
-    return runtime.ledger.batches.overdue(runtime.clock(), _KINDS, runner, grace_seconds=grace)
+    grace = runtime.settings.push_timeout + _STALE_MARGIN_SECONDS
+    return runtime.ledger.batches.overdue(runtime.clock(), _ABANDONED_KINDS, runner, grace_seconds=grace)
 
 
 def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
@@ -131,7 +131,7 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
     commit(runtime, batch.batch_id)
 
 
-def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
+def update_holds(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
     """Put on hold the deliveries that must not be sent now, and release those whose hold reason no longer applies."""
     now = runtime.clock()
     statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.get_effective()
