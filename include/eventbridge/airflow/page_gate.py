@@ -47,7 +47,7 @@ _DAGS: dict[RequestKind, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
 #: The DAG ids that represent owners in Airflow's permissions: the id for all owners, and the prefix of the id for each
 #: owner.
 OWNERS_DAG = "eventbridge_owners"
-OWNER_DAG = "eventbridge_owner_"
+OWNER_DAG_PREFIX = "eventbridge_owner_"
 
 _BEARER = HTTPBearer(auto_error=False)
 
@@ -65,7 +65,7 @@ class AirflowGate:
     """
 
     # No prefix: the DAG is triggered as soon as a request is recorded, so the watcher need not start it.
-    recorded = ""
+    recorded_prefix = ""
 
     async def viewer(self, request: Request) -> Viewer:
         """Return the user who is logged in to Airflow.
@@ -78,7 +78,7 @@ class AirflowGate:
             login = get_auth_manager().get_url_login(next_url=str(request.url))
             raise NotLoggedIn(f"Log in to Airflow: {error.detail}", login) from None
         may = _Rights(user)
-        if not await asyncio.to_thread(may.is_allowed):
+        if not await asyncio.to_thread(may.can_see_page):
             raise CallRefused(
                 HTTPStatus.FORBIDDEN,
                 f"{user.get_name()} may not see this page. Ask for the permission to see runs of {REDRIVE_DAG}",
@@ -94,7 +94,7 @@ class AirflowGate:
         """Return the batch that a run processed, or None."""
         return batch_of(run)
 
-    async def user(self, request: Request) -> ApiToken | None:
+    async def rights_of_user(self, request: Request) -> ApiToken | None:
         """Return the rights of the HTTP API user whom the request's Airflow bearer token identifies.
 
         The caller must already have refused requests without a bearer token, because `get_user` would accept a cookie,
@@ -103,7 +103,7 @@ class AirflowGate:
         found = await get_user(request, None, await _BEARER(request))
         runtime: Runtime = request.app.state.runtime
         may = _Rights(found)
-        if not await asyncio.to_thread(may.is_allowed):
+        if not await asyncio.to_thread(may.can_see_page):
             return ApiToken(found.get_name(), (), runtime.clock())
         seen = await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
         # the path template of the route, because the URL may have the prefix of a mount
@@ -120,19 +120,19 @@ class AirflowGate:
         error = await _trigger(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
         return error and f"{error}. Trigger the DAG yourself, with the id in *{kind.capitalize()} id* and *Dry run* off"
 
-    async def backtest(self, conf: Mapping[str, str], by: str) -> str:
+    async def backtest(self, run_conf: Mapping[str, str], by: str) -> str:
         """Trigger the DAG that runs rules over the archive, or the one that compares rules. Return the error, or ""."""
-        dag_id = DIFF_DAG if "a" in conf else BACKTEST_DAG
-        return await _trigger(dag_id, "backtest", conf, by)
+        dag_id = DIFF_DAG if "a" in run_conf else BACKTEST_DAG
+        return await _trigger(dag_id, "backtest", run_conf, by)
 
 
-async def _trigger(dag_id: str, reason: str, conf: Mapping[str, str], user: str) -> str:
+async def _trigger(dag_id: str, reason: str, run_conf: Mapping[str, str], user: str) -> str:
     """Trigger a DAG on behalf of a user. Return the error, or ""."""
     # a new run id each time, because the DAG is triggered again for a replay that is resumed
     run_id = f"{reason}__page_{uuid.uuid4().hex[:8]}"
     by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
     try:
-        await asyncio.to_thread(trigger_dag, dag_id, run_id=run_id, conf=dict(conf), **by)
+        await asyncio.to_thread(trigger_dag, dag_id, run_id=run_id, conf=dict(run_conf), **by)
     except AirflowException as error:
         log.exception("cannot trigger run %s of %s", run_id, dag_id)
         return f"Airflow cannot trigger {dag_id}: {error}"
@@ -145,7 +145,7 @@ class _Rights:
     def __init__(self, user: Any) -> None:
         self._user = user
 
-    def is_allowed(self) -> bool:
+    def can_see_page(self) -> bool:
         """Return whether the user may see the page."""
         return self._is_authorized("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
 
@@ -185,7 +185,7 @@ class _Rights:
 def _owners_dag(name: str) -> DagDetails:
     """Return the DAG that represents an owner, or all owners, in Airflow's permissions. It need not exist."""
     team = name if conf.getboolean("core", "multi_team", fallback=False) else None
-    return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG}{name}", team_name=team)
+    return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG_PREFIX}{name}", team_name=team)
 
 
 def _form_key(user: Any) -> str:

@@ -92,7 +92,7 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
 
     def start(runtime: Runtime) -> str:
         how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-        run = f"{gate.recorded}page, {submitted.viewer.name}, {uuid.uuid4()}"
+        run = f"{gate.recorded_prefix}page, {submitted.viewer.name}, {uuid.uuid4()}"
         return begin_redrive(
             runtime, chosen.selection(runtime, request), run, rate=chosen.rate_per_second(), **how
         ).redrive_id

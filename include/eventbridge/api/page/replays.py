@@ -114,7 +114,7 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
     def start(runtime: Runtime) -> str:
         replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
         return begin_replay(
-            runtime, replay_request, f"{gate.recorded}page, {submitted.viewer.name}, {uuid.uuid4()}"
+            runtime, replay_request, f"{gate.recorded_prefix}page, {submitted.viewer.name}, {uuid.uuid4()}"
         ).replay_id
 
     def page(runtime: Runtime) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Gate(Protocol):
         ...
 
     @property
-    def recorded(self) -> str:
+    def recorded_prefix(self) -> str:
         """Return the prefix of the names under which this server records redrives and replays."""
         ...
 
@@ -83,14 +83,14 @@ class Gate(Protocol):
         """Return the user; raises NotLoggedIn, or CallRefused for a user who may not see the page."""
         ...
 
-    async def user(self, request: Request) -> ApiToken | None:
+    async def rights_of_user(self, request: Request) -> ApiToken | None:
         """Return the rights of a bearer token of the server that mounts this one, None if there is no such server.
 
         Raises CallRefused or HTTPException for an invalid token.
         """
         ...
 
-    async def backtest(self, conf: Mapping[str, str], by: str) -> str:
+    async def backtest(self, run_conf: Mapping[str, str], by: str) -> str:
         """Start a backtest of a `candidate`, or a comparison of `a` and `b`; return the error, or ""."""
         ...
 
@@ -102,7 +102,7 @@ class Gate(Protocol):
 class TokenGate:
     """The page's own login, with an API token in a cookie."""
 
-    recorded = RECORDED
+    recorded_prefix = RECORDED
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
         """Return no runs, because this server has no Airflow."""
@@ -124,11 +124,11 @@ class TokenGate:
         payloads = PAYLOADS in token.scopes
         return Viewer(token.name, key, operates, operates, can_see_payloads=payloads, owners=owners, acts_for=owners)
 
-    async def user(self, request: Request) -> ApiToken | None:
+    async def rights_of_user(self, request: Request) -> ApiToken | None:
         """Return None, because this server has tokens but no users."""
         return None
 
-    async def backtest(self, conf: Mapping[str, str], by: str) -> str:
+    async def backtest(self, run_conf: Mapping[str, str], by: str) -> str:
         """Return an error, because this server has neither Airflow nor Spark."""
         return "This server has no Spark. Use `eventbridge rules backtest`"
 
