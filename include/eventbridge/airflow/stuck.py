@@ -100,7 +100,7 @@ def is_anything_stale(runtime: Runtime) -> bool:
 #: pool, requires a request to Airflow, which logs it.
 _RESULT_VALIDITY = timedelta(seconds=2)
 #: How long Airflow is not called after a request failed.
-_SILENCE = timedelta(seconds=30)
+_CALL_PAUSE = timedelta(seconds=30)
 
 #: How long Airflow may take to respond. The watcher is blocked until it does.
 _RESPONSE_SECONDS = 1.0
@@ -145,10 +145,10 @@ class ReopenedPools:
         except (InfrastructureError, UserError) as error:
             log.warning(
                 "cannot check whether a closed pool has slots again; the next check is in %.0f s: %s",
-                _SILENCE.total_seconds(),
+                _CALL_PAUSE.total_seconds(),
                 error,
             )
-            self._until = now + _SILENCE
+            self._until = now + _CALL_PAUSE
             self.close()
             return False
         return any(name in pools and pools[name].slots > 0 for name in wanted)

@@ -36,7 +36,7 @@ def open_watch() -> Watch:
 
 
 #: How long a bus is not polled after it could not be opened or did not respond.
-_SILENCE = timedelta(seconds=30)
+_POLL_PAUSE = timedelta(seconds=30)
 
 #: The interval at which the watcher records in the ledger that it is polling. The watcher counts as dead if it has
 #: recorded nothing for `WATCHER_ALIVE`, which is three intervals.
@@ -60,7 +60,7 @@ class Watch:
     _rules: RuleSet | None = None
     _rules_seen: tuple[datetime, Hashable] | None = None
     _sources: dict[str, LogSource] = field(default_factory=dict)
-    _silent: dict[str, datetime] = field(default_factory=dict)
+    _not_polled_until: dict[str, datetime] = field(default_factory=dict)
     _ends: dict[str, tuple[datetime, Mapping[Partition, int]]] = field(default_factory=dict)
     _recorded_at: datetime | None = None
     _with_new_rules: set[str] = field(default_factory=set)
@@ -148,8 +148,8 @@ class Watch:
         While a bus does not respond, nothing is recorded, so that the fallback takes over: it runs each minute and
         starts the runs of all subjects, including those of that bus.
         """
-        silent = any(until > now for until in self._silent.values())
-        if not silent and (self._recorded_at is None or now - self._recorded_at >= _RECORD_INTERVAL):
+        has_paused = any(until > now for until in self._not_polled_until.values())
+        if not has_paused and (self._recorded_at is None or now - self._recorded_at >= _RECORD_INTERVAL):
             self.runtime.ledger.watcher.record_check()
             self._recorded_at = now
 
@@ -171,14 +171,14 @@ class Watch:
         Such a bus is not polled for a while, so that its timeouts do not delay the runs for other buses. Meanwhile the
         fallback schedule starts its runs.
         """
-        if self._silent.get(bus, now) > now:
+        if self._not_polled_until.get(bus, now) > now:
             return None
         try:
             return self._runner_state(rules, runner, bus, now)
         except (BusError, UserError) as error:
-            seconds = _SILENCE.total_seconds()
+            seconds = _POLL_PAUSE.total_seconds()
             log.warning("the watcher will not poll bus %s for the next %.0f s: %s", bus, seconds, error)
-            self._silent[bus] = self.runtime.clock() + _SILENCE
+            self._not_polled_until[bus] = self.runtime.clock() + _POLL_PAUSE
             self._drop(bus)
             return None
 
@@ -237,12 +237,12 @@ class Watch:
     def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Partition, int]:
         """Return the ends of a bus's partitions, which are read once per poll for all runners of the bus.
 
-        The ends of a bus with a broker stay valid for `ends_hold_seconds`, so that the broker is not queried at every
+        The ends of a bus with a broker stay valid for `ends_valid_seconds`, so that the broker is not queried at every
         poll.
         """
         if bus not in self._ends:
-            hold = timedelta(seconds=getattr(source, "ends_hold_seconds", 0.0))
-            self._ends[bus] = now + hold, source.ends()
+            valid_for = timedelta(seconds=getattr(source, "ends_valid_seconds", 0.0))
+            self._ends[bus] = now + valid_for, source.ends()
         return self._ends[bus][1]
 
     def _retry_state(self, rules: RuleSet) -> SubjectState:
@@ -269,21 +269,21 @@ class Watch:
         """Return the rules, which are read again only if they have changed."""
         if self._rules is not None and self._rules_seen is not None and now - self._rules_seen[0] < _RULES_INTERVAL:
             return self._rules
-        mark = self._mark()
-        if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
-            known = self._rules is not None
+        fingerprint = self._rules_fingerprint()
+        if self._rules is None or self._rules_seen is None or self._rules_seen[1] != fingerprint:
+            has_changed = self._rules is not None
             self._rules = self.runtime.rule_set()
-            if known:  # each runner gets a run that applies the new rules, even if no events are waiting
+            if has_changed:  # each runner gets a run that applies the new rules, even if no events are waiting
                 self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
             self.close_sources()
-        self._rules_seen = (now, mark)
+        self._rules_seen = (now, fingerprint)
         return self._rules
 
-    def _mark(self) -> Hashable:
+    def _rules_fingerprint(self) -> Hashable:
         if self.runtime.settings.rules_from == "published":
-            known = self.runtime.ledger.rules.get_in_force()
-            return None if known is None else known.rule_set
-        return _folder_mark(Path(self.runtime.settings.rules_folder))
+            in_force = self.runtime.ledger.rules.get_in_force()
+            return None if in_force is None else in_force.rule_set
+        return _folder_fingerprint(Path(self.runtime.settings.rules_folder))
 
     def close_sources(self) -> None:
         """Close the buses; the next poll reopens them."""
@@ -293,6 +293,6 @@ class Watch:
         self._ends.clear()
 
 
-def _folder_mark(folder: Path) -> Hashable:
+def _folder_fingerprint(folder: Path) -> Hashable:
     files = sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml"))
     return tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)

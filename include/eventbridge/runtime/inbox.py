@@ -62,7 +62,7 @@ class Inbox:
 
     kind: Literal["log"] = "log"
     #: How many seconds a caller that polls several times a second may reuse the result of `ends`.
-    ends_hold_seconds = 1.0
+    ends_valid_seconds = 1.0
 
     def __init__(self, bus: str, sources: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
         self._bus = bus
