@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.airflow.dags.replay_archive import archive_params, replay_of_hour, report_end
-from eventbridge.airflow.dags.replay_events import cancel_unwanted, resume_for
+from eventbridge.airflow.dags.replay_events import cancel_if_archive_run_failed, resume_for
 from eventbridge.airflow.replay_end import ReplayEnd
 from eventbridge.airflow.settings import run_limit
 from eventbridge.airflow.stuck import orphaned_redrive, orphaned_replay
@@ -189,7 +189,7 @@ def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(runtime: Runti
         looked_for.append(run_id)
         return "failed"
 
-    assert cancel_unwanted(runtime, begun.replay_id, failed)
+    assert cancel_if_archive_run_failed(runtime, begun.replay_id, failed)
     assert runtime.ledger.replays.get(begun.replay_id).state == "cancelled"
     assert looked_for == ["backfill__2026-11-22T08:00:00+00:00"]
 
@@ -199,7 +199,7 @@ def test_a_replay_whose_run_has_not_failed_continues(runtime: Runtime, state: st
     """Also if Airflow has no such run, or its state is unknown."""
     begun = asked(runtime)
 
-    assert not cancel_unwanted(runtime, begun.replay_id, lambda run_id: state)
+    assert not cancel_if_archive_run_failed(runtime, begun.replay_id, lambda run_id: state)
     assert runtime.ledger.replays.get(begun.replay_id).state == "running"
 
 
@@ -220,7 +220,7 @@ def test_a_replay_that_a_person_continues_is_not_cancelled_for_its_first_run(run
 
     found = runtime.ledger.replays.get(begun.replay_id)
     assert (found.state, found.run) == ("running", "eventbridge_replay_events manual__1")
-    assert not cancel_unwanted(runtime, begun.replay_id, lambda run_id: "failed")
+    assert not cancel_if_archive_run_failed(runtime, begun.replay_id, lambda run_id: "failed")
 
 
 def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(runtime: Runtime) -> None:

@@ -321,13 +321,13 @@ def _parts_of_original(runtime: Runtime, request: ReplayRequest, now: datetime) 
     return [ReplayPart(runner, "", rule, target) for runner, rule, target in sorted(found)]
 
 
-def asking(run: str, times: int) -> str:
+def request_name(run: str, times: int) -> str:
     """Return the name under which a run requests its replay after the run was cleared `times` times."""
     return f"{run} again {times}" if times else run
 
 
-def asker_of(name: str) -> str:
-    """Return the run from which `asking` made a name."""
+def requesting_run(name: str) -> str:
+    """Return the run from which `request_name` made a name."""
     return re.sub(r" again [0-9]+$", "", name)
 
 
@@ -339,7 +339,7 @@ def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times:
     was waiting, or if the request is another one, it is cancelled and a new one begins. A new one also begins if the
     last replay has ended. A retry of the task returns the same replay. Raises the same errors as `begin_replay`.
     """
-    name = asking(run, times)
+    name = request_name(run, times)
     begun = runtime.ledger.replays.find_for_run(name)
     if begun is not None:
         return begun
@@ -353,7 +353,7 @@ def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times:
 
 def _find_earlier(runtime: Runtime, run: str, times: int) -> Replay | None:
     for earlier in reversed(range(times)):
-        found = runtime.ledger.replays.find_for_run(asking(run, earlier))
+        found = runtime.ledger.replays.find_for_run(request_name(run, earlier))
         if found is not None:
             return found
     return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, BaseOperator, Context, CronDataIntervalTimetable, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from eventbridge.airflow.dags.replay_events import log_survey, replay_params, request_of, run_of_replay
+from eventbridge.airflow.dags.replay_events import log_survey, replay_params, request_of, trigger_for_replay
 from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, form_values, recorded_form
 from eventbridge.airflow.names import ARCHIVE_DAG, BEGIN_REPLAY, REPLAY_ID
 from eventbridge.airflow.schedule import BACKFILL_TYPES, BEGINNING, OWNER
@@ -83,7 +83,7 @@ def begin_replay() -> None:
         return
     context["ti"].xcom_push(key=REPLAY_ID, value=replay.replay_id)
     log.info("replay %s of %s to %s", replay.replay_id, since, until)
-    raise run_of_replay(replay.replay_id, f"asked_{times}")
+    raise trigger_for_replay(replay.replay_id, f"asked_{times}")
 
 
 def replay_of_hour(

@@ -97,7 +97,7 @@ def plan_replay() -> None:
             end_run(context)
             return
         context["ti"].xcom_push(key=REPLAY_ID, value=replay_id)
-        cancel_unwanted(runtime, replay_id)
+        cancel_if_archive_run_failed(runtime, replay_id)
         planned = _plan(runtime, replay_id)
     if planned.batch_id is not None:
         log.info("replay %s: batch %s planned", replay_id, planned.batch_id)
@@ -128,10 +128,10 @@ def trigger_next_run() -> None:
         log.info("replay %s is %s, so no further run is triggered", replay_id, state)
         return
     after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
-    raise run_of_replay(replay_id, f"after_{after}")
+    raise trigger_for_replay(replay_id, f"after_{after}")
 
 
-def run_of_replay(replay_id: str, reason: str) -> DagRunTriggerException:
+def trigger_for_replay(replay_id: str, reason: str) -> DagRunTriggerException:
     """Return the exception that triggers a run of `eventbridge_replay_events` for a replay.
 
     `reason` is part of the run id, so each reason triggers at most one run of the replay.
@@ -242,7 +242,9 @@ def state_of_archive_run(run_id: str) -> str | None:
         return None
 
 
-def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
+def cancel_if_archive_run_failed(
+    runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run
+) -> bool:
     """Cancel a running replay if the run of `eventbridge_replay_archive` that started it has failed.
 
     Returns whether the replay was cancelled. Normally the trigger of that run cancels the replay. This function is for
@@ -250,7 +252,7 @@ def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun =
     triggerer is running.
     """
     replay = runtime.ledger.replays.get(replay_id)
-    if replay.state != "running" or not _asker_failed(replay, state_of_run):
+    if replay.state != "running" or not _has_archive_run_failed(replay, state_of_run):
         return False
     log.warning("cancelling replay %s, because %s has failed", replay_id, replay.run)
     return runtime.ledger.replays.end(replay_id, "cancelled")
@@ -264,16 +266,16 @@ def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOf
     """
     if replay.state != "paused":
         return
-    if _asker_failed(replay, state_of_run):
+    if _has_archive_run_failed(replay, state_of_run):
         runtime.ledger.replays.hand_over(replay.replay_id, run)
     else:
         runtime.ledger.replays.set_state(replay.replay_id, "paused", "running")
 
 
-def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
-    from eventbridge.replay.plan import asker_of
+def _has_archive_run_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
+    from eventbridge.replay.plan import requesting_run
 
-    dag_id, _, run_id = asker_of(replay.run).partition(" ")
+    dag_id, _, run_id = requesting_run(replay.run).partition(" ")
     return dag_id == ARCHIVE_DAG and state_of_run(run_id) == "failed"
 
 

@@ -104,7 +104,7 @@ def settle_stale() -> None:
 @hide_traceback
 def resume_replay() -> None:
     """Trigger `eventbridge_replay_events` for the replay that has been orphaned longest, unless runs are queued."""
-    from eventbridge.airflow.dags.replay_events import run_of_replay
+    from eventbridge.airflow.dags.replay_events import trigger_for_replay
     from eventbridge.airflow.stuck import orphaned_replay
 
     with stage() as runtime:
@@ -116,7 +116,7 @@ def resume_replay() -> None:
         now = runtime.ledger.now()
         runtime.ledger.replays.defer(replay.replay_id, now)
     log.warning("replay %s has been orphaned since %s; triggering another run", replay.replay_id, replay.next_at)
-    raise run_of_replay(replay.replay_id, f"orphaned_{now:%Y%m%dT%H%M%S}")
+    raise trigger_for_replay(replay.replay_id, f"orphaned_{now:%Y%m%dT%H%M%S}")
 
 
 @task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
