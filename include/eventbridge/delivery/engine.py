@@ -40,13 +40,13 @@ NOTICE_SECONDS: Final = 1.0
 #: How many seconds apart attempts are reported to the ledger, and the reports of other processes are read.
 _EXCHANGE_SECONDS = 1.0
 #: How many seconds apart `close` checks whether the runs have ended.
-_MOMENT_SECONDS = 0.01
+_CLOSE_POLL_SECONDS = 0.01
 
 
 class TargetRuns:
     """Executes the runs for the targets of a chunk or of an open batch, and collects their outcomes.
 
-    HTTP targets run in `loop` while the caller is in `rest`. Without a `loop`, each call of `start` starts a thread
+    HTTP targets run in `loop` while the caller is in `work_for`. Without a `loop`, each call of `start` starts a thread
     that runs a loop for them. Other targets block a thread, so they run as jobs of `threads`, each created by `job_of`.
     Only one thread at a time may use a `TargetRuns`.
     """
@@ -123,10 +123,10 @@ class TargetRuns:
         return self._open > 0
 
     @property
-    def responses(self) -> int:
+    def unrecorded(self) -> int:
         """The number of outcomes that have not been recorded yet."""
-        kept: int = sum(table.num_rows for table in self._unrecorded)
-        return len(self._rows) + kept
+        taken: int = sum(table.num_rows for table in self._unrecorded)
+        return len(self._rows) + taken
 
     @property
     def timeout_seconds(self) -> float:
@@ -140,7 +140,7 @@ class TargetRuns:
             del self._runs[run]
             yield run
 
-    def rest(self, seconds: float, watched: HasFileno | None = None) -> bool:
+    def work_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
         """Let the runs work for `seconds`, or until the caller has something to do.
 
         Without a `loop`, the wait ends when a segment is full or the last run has ended, and the result is False. With
@@ -209,9 +209,9 @@ class TargetRuns:
                 break
         self._disable_gone()
         number, self._segment_number = self._segment_number, self._segment_number + 1
-        kept = write(number, pa.concat_tables([outcome_table([]), *self._unrecorded]))
+        has_claim = write(number, pa.concat_tables([outcome_table([]), *self._unrecorded]))
         self._unrecorded.clear()
-        return kept
+        return has_claim
 
     def _note_gone(self, rows: Iterable[OutcomeRow]) -> None:
         self._gone.update((row.rule, row.target) for row in rows if row.reason == "target_gone")
@@ -245,9 +245,9 @@ class TargetRuns:
         until = time.monotonic() + NOTICE_SECONDS
         while self.is_busy and time.monotonic() < until:
             if self._loop is not None:
-                self._loop.run_for(_MOMENT_SECONDS)
+                self._loop.run_for(_CLOSE_POLL_SECONDS)
             else:
-                time.sleep(_MOMENT_SECONDS)
+                time.sleep(_CLOSE_POLL_SECONDS)
         abandoned = self._not_ended()
         for run in abandoned:
             run.record_in_flight()

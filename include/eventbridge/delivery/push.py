@@ -171,10 +171,10 @@ class _Push:
         recorded_at = time.monotonic()
         engine.start(runs)
         while engine.is_busy and self._has_claim and not self._is_over():
-            engine.rest(TICK_SECONDS)
+            engine.work_for(TICK_SECONDS)
             engine.poll()
             self._threads.poll()
-            count, now = engine.responses, time.monotonic()
+            count, now = engine.unrecorded, time.monotonic()
             if count >= settings.segment_responses or (count and now - recorded_at >= settings.segment_interval):
                 self._record()
                 recorded_at = time.monotonic()
@@ -189,7 +189,7 @@ class _Push:
         return self._stop.is_set() and self._stop.is_over(self._engine.timeout_seconds + NOTICE_SECONDS)
 
     def _record_all(self) -> None:
-        while self._engine.responses:
+        while self._engine.unrecorded:
             self._record()
 
     def _record(self) -> None:

@@ -80,7 +80,7 @@ class BusPolls:
         """Begin a poll. The bus announces messages that arrive from now on."""
         self._announced = self._announcements is not None and self._announcements.take_signal()
 
-    def rest(self, found: int, since: float, *, left: bool) -> None:
+    def work_until_next(self, found: int, since: float, *, left: bool) -> None:
         """Run deliveries until the next poll is due.
 
         `found` is the number of events that the last poll found, and `left` is True if it left some unread. `since` is
@@ -90,12 +90,12 @@ class BusPolls:
             self._unannounced = self._unannounced + 1 if self._waited and not self._announced else 0
         self._waited = False
         if self._announcements is None or self._unannounced >= _MAX_UNANNOUNCED or self._targets.has_waiting:
-            self._targets.engine.rest(poll_seconds(found, since))
+            self._targets.engine.work_for(poll_seconds(found, since))
             return
         # After a brief wait, one poll finds all events that arrive shortly after each other.
-        if found and self._targets.engine.rest(poll_seconds(found, 0.0)):
+        if found and self._targets.engine.work_for(poll_seconds(found, 0.0)):
             return
         if not left:
             began = time.monotonic()
-            self._targets.engine.rest(UNANNOUNCED_SECONDS, self._announcements)
+            self._targets.engine.work_for(UNANNOUNCED_SECONDS, self._announcements)
             self._waited = time.monotonic() - began >= UNANNOUNCED_SECONDS

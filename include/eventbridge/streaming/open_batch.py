@@ -142,7 +142,7 @@ class StreamingBatch:
             log.warning(
                 "batch %s: its last responses (%d) cannot be recorded: %s",
                 self.batch.batch_id,
-                self.targets.engine.responses,
+                self.targets.engine.unrecorded,
                 error,
             )
         finally:
@@ -187,7 +187,7 @@ class StreamingBatch:
             now, mark = time.monotonic(), time.thread_time()
             if self._is_over(now, began, first):
                 break
-            before, responses = self.events, self.targets.engine.responses
+            before, unrecorded = self.events, self.targets.engine.unrecorded
             polls.begin()
             fresh, left = self._take_fresh(landing, source)
             if fresh:
@@ -205,8 +205,8 @@ class StreamingBatch:
             if self.on_large is not None and self.is_large:
                 on_large, self.on_large = self.on_large, None
                 on_large()
-            polls.rest(self.events - before, 0.0 if self.targets.is_busy else now - arrived, left=left)
-            if self.events > before or self.targets.engine.responses != responses:
+            polls.work_until_next(self.events - before, 0.0 if self.targets.is_busy else now - arrived, left=left)
+            if self.events > before or self.targets.engine.unrecorded != unrecorded:
                 self._cpu += time.thread_time() - mark
         return True
 
@@ -267,8 +267,8 @@ class StreamingBatch:
                 return False
             now = time.monotonic()
             if self._full and now - measured_at >= _SENDING_SECONDS / 2:
-                rate = (self._responded + self.targets.engine.responses - responded) / (now - measured_at)
-                responded, measured_at = self._responded + self.targets.engine.responses, now
+                rate = (self._responded + self.targets.engine.unrecorded - responded) / (now - measured_at)
+                responded, measured_at = self._responded + self.targets.engine.unrecorded, now
                 # A full batch means a burst, most of which would otherwise be left to retry batches.
                 if rate >= _QUICK_RATE:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
@@ -285,20 +285,20 @@ class StreamingBatch:
 
     def _deliver_briefly(self) -> bool:
         """Deliver for a moment. Return False if another process now has the batch."""
-        mark, responses = time.thread_time(), self.targets.engine.responses
+        mark, unrecorded = time.thread_time(), self.targets.engine.unrecorded
         if self.lease.stop.is_set():
             self.targets.wind_down()
         self.targets.poll()
         if not self._segment_if_due():
             return False
-        self.targets.engine.rest(_RESPONSES_SECONDS)
-        if self.targets.engine.responses != responses:
+        self.targets.engine.work_for(_RESPONSES_SECONDS)
+        if self.targets.engine.unrecorded != unrecorded:
             self._cpu += time.thread_time() - mark
         return True
 
     def _segment_if_due(self) -> bool:
         settings, age = self.runtime.settings, time.monotonic() - self._begun_at
-        due = segment_is_due(age, self.targets.engine.responses, settings.segment_interval, settings.segment_responses)
+        due = segment_is_due(age, self.targets.engine.unrecorded, settings.segment_interval, settings.segment_responses)
         return self.record() if due else True
 
     def _last_segment(self) -> bool:

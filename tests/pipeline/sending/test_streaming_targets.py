@@ -30,14 +30,14 @@ def test_an_event_that_arrives_as_a_run_ends_is_sent_by_the_next_run(sending: Se
 
         def responses() -> int:
             queues.poll()
-            queues.engine.rest(0.05)
-            return queues.engine.responses
+            queues.engine.work_for(0.05)
+            return queues.engine.unrecorded
 
         queues.offer(routing.pieces([fresh(1)]))
         until(lambda: responses() == 1)
         clock.advance(runtime.settings.push_timeout + 1)
         queues.offer(routing.pieces([fresh(2)]))
 
-        assert queues.engine.rest(10.0), "the run is over its time, and ends with the second event in its queue"
+        assert queues.engine.work_for(10.0), "the run is over its time, and ends with the second event in its queue"
         until(lambda: responses() == 2)
     assert len(sending.requests()) == 2
