@@ -167,24 +167,25 @@ def heartbeat(
 
     Exit code 1 if the event reports a problem, 4 if the address did not accept it.
     """
-    from eventbridge.control.heartbeat import beat as beat_by_connection
-    from eventbridge.control.heartbeat import heartbeat as beat_of
-    from eventbridge.control.heartbeat import send_heartbeat
+    from eventbridge.control.heartbeat import current_heartbeat, send_to_connection, send_to_url
 
     with open_runtime(expects_ledger=True, writes=True) as runtime:
         connection = runtime.settings.heartbeat_connection
         if url is None and connection is None:
             raise UserError("no address given. Give a URL, or set EVENTBRIDGE_HEARTBEAT_CONNECTION")
-        beat = beat_by_connection(runtime, connection) if url is None and connection is not None else beat_of(runtime)
+        if url is None and connection is not None:
+            sent = send_to_connection(runtime, connection)
+        else:
+            sent = current_heartbeat(runtime)
     if url is not None:
-        send_heartbeat(url, beat)
+        send_to_url(url, sent)
     if as_json:
-        show_document(beat)
+        show_document(sent)
     else:
-        for each in beat.problems:
+        for each in sent.problems:
             warn(each)
-        print_line("Heartbeat sent; it reports problems." if beat.problems else "Heartbeat sent; healthy.")
-    if beat.problems:
+        print_line("Heartbeat sent; it reports problems." if sent.problems else "Heartbeat sent; healthy.")
+    if sent.problems:
         raise typer.Exit(_UNHEALTHY)
 
 

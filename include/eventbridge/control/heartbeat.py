@@ -1,4 +1,4 @@
-"""Sends a heartbeat, an event that reports the health of the installation, to a URL. A scheduler calls `beat` every
+"""Sends a heartbeat, an event that reports the health of the installation, to a URL. A scheduler calls `send_to_connection` every
 minute."""
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ class Heartbeat:
         return json.dumps(event).encode()
 
 
-def heartbeat(runtime: Runtime) -> Heartbeat:
+def current_heartbeat(runtime: Runtime) -> Heartbeat:
     """Return the current state of the installation."""
     return _heartbeat(runtime.clock(), {family.name.removeprefix(_PREFIX): family for family in metrics(runtime)})
 
 
-def beat(runtime: Runtime, connection: str) -> Heartbeat:
+def send_to_connection(runtime: Runtime, connection: str) -> Heartbeat:
     """Send a heartbeat to the URL in a connection, and return the heartbeat.
 
-    Raises UserError if the connection has the wrong type or no usable URL, and the errors of `send_heartbeat`.
+    Raises UserError if the connection has the wrong type or no usable URL, and the errors of `send_to_url`.
     The connection's extra has `secret_url`. It may also have `failure_url`, to which heartbeats with problems are sent
     instead. No message shows either URL.
     """
     found = runtime.connections(connection)
     require_type(found, HTTP_TYPES, "a heartbeat")
     extra = found.extra
-    now = heartbeat(runtime)
+    now = current_heartbeat(runtime)
     member = "failure_url" if now.problems and "failure_url" in extra else "secret_url"
     url = extra.get(member)
     if not isinstance(url, str) or not url.startswith(_SCHEMES):
@@ -87,11 +87,11 @@ def beat(runtime: Runtime, connection: str) -> Heartbeat:
             f"The field Extra of connection {connection!r} has no valid URL under {member!r}. "
             f'Write {{"{member}": "https://..."}} there'
         )
-    send_heartbeat(url, now)
+    send_to_url(url, now)
     return now
 
 
-def send_heartbeat(url: str, beat: Heartbeat) -> None:
+def send_to_url(url: str, heartbeat: Heartbeat) -> None:
     """Send a heartbeat to a URL.
 
     Raises UserError if the URL does not begin with https:// or http://, and InfrastructureError if the heartbeat cannot
@@ -101,7 +101,7 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
         raise UserError(f"{url!r} is not a heartbeat URL. Write https://...")
     headers = {"content-type": "application/cloudevents+json", "user-agent": "eventbridge"}
     try:
-        request = urllib.request.Request(url, beat.body(), headers, method="POST")
+        request = urllib.request.Request(url, heartbeat.body(), headers, method="POST")
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
             response.read(1)
     except HTTPError as error:

@@ -105,7 +105,7 @@ def operate(
     seen = visibility_of(runtime)
     existing = {(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all() if seen.rule(each.rule)}
     if action not in _CLEARS or (rule, target, kind) not in existing:
-        _find(runtime.rule_set(), rule, target)
+        _require_known(runtime.rule_set(), rule, target)
     if action in _CLEARS:
         changed = runtime.ledger.overrides.clear(rule, target, kind)
         found = OverrideResult(action, rule, target, "", changed, _release(runtime, action, rule, target))
@@ -118,7 +118,7 @@ def operate(
     return found
 
 
-def _find(rules: RuleSet, rule: str, target: str) -> None:
+def _require_known(rules: RuleSet, rule: str, target: str) -> None:
     find_rule(rules, rule)
     if target:
         find_target(rules, rule, target)

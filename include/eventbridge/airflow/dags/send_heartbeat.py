@@ -46,7 +46,7 @@ def send_heartbeat() -> DAG:
 @hide_traceback
 def send() -> None:
     """Send one heartbeat. If something is unhealthy, the heartbeat and the log show it, and the task still succeeds."""
-    from eventbridge.control.heartbeat import beat
+    from eventbridge.control.heartbeat import send_to_connection
     from eventbridge.errors import UserError
 
     with stage() as runtime:
@@ -55,7 +55,7 @@ def send() -> None:
             raise UserError(
                 "There is no connection for heartbeats. Set EVENTBRIDGE_HEARTBEAT_CONNECTION to the id of one."
             )
-        found = beat(runtime, connection)
+        found = send_to_connection(runtime, connection)
     for each in found.problems:
         log.error("ALARM: %s", each)
     if not found.problems:
