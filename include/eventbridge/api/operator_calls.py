@@ -100,7 +100,8 @@ async def record_name(request: Request, token: ApiToken) -> str:
     """
     by, key = caller_name(request, token), key_of(request)
     gate: Gate = request.app.state.gate
-    return f"{gate.recorded_prefix}{by}, {uuid.uuid4() if key is None else key + call_hash_of(request, await request.body())}"
+    unique = uuid.uuid4() if key is None else key + call_hash_of(request, await request.body())
+    return f"{gate.recorded_prefix}{by}, {unique}"
 
 
 def document_of(content: bytes) -> dict[str, Any]:

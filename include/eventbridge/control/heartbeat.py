@@ -1,5 +1,7 @@
-"""Sends a heartbeat, an event that reports the health of the installation, to a URL. A scheduler calls `send_to_connection` every
-minute."""
+"""Sends a heartbeat, an event that reports the health of the installation, to a URL.
+
+A scheduler calls this module every minute.
+"""
 
 from __future__ import annotations
 

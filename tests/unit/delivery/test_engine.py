@@ -109,12 +109,12 @@ def test_the_last_run_that_ends_wakes_the_caller(runtime: Runtime) -> None:
     engine.start(runs)
     until_ended(runs[0])
     began = time.monotonic()
-    engine.rest(0.2)
+    engine.work_for(0.2)
     assert time.monotonic() - began >= 0.2
     assert engine.is_busy
 
     held.released.set()
-    engine.rest(30)
+    engine.work_for(30)
     assert time.monotonic() - began < 20
     assert not engine.is_busy
 

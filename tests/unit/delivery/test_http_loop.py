@@ -72,7 +72,7 @@ def test_a_live_run_that_ends_with_something_left_ends_the_turn(count: int, runt
     run, engine = over(queue), engine_of(runtime, loop)
     engine.start([run])
 
-    has_left = engine.rest(5.0 if count else 0.5)
+    has_left = engine.work_for(5.0 if count else 0.5)
 
     assert (run.has_ended, run.report.crashed, has_left, bool(queue)) == (True, None, bool(count), bool(count))
     loop.close()
