@@ -29,6 +29,7 @@ from eventbridge.model.backtested import BacktestedSlice
 from eventbridge.model.redelivery import ArchiveFile
 from eventbridge.policy.archive_cover import Span, take_once
 from eventbridge.policy.batch_size import MAX_EVENTS_IN_MEMORY
+from eventbridge.progress import Progress, unreported
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.runtime import Runtime
@@ -72,9 +73,14 @@ class ArchivePart:
     samples: int
 
 
-def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router) -> BacktestReport:
-    """Run a candidate over a part of the archive; raises SparkError if Spark fails, StoreError for a lost file."""
-    run = _Run(runtime, [candidate], part, router)
+def backtest(
+    runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router, progress: Progress = unreported
+) -> BacktestReport:
+    """Run a candidate over a part of the archive; raises SparkError if Spark fails, StoreError for a lost file.
+
+    `progress` gets the number of archived events.
+    """
+    run = _Run(runtime, [candidate], part, router, progress)
     run.process()
     seconds = (part.until - part.since).total_seconds()
     return BacktestReport(
@@ -90,9 +96,16 @@ def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: 
     )
 
 
-def diff(runtime: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: Router) -> DiffReport:
+def diff(
+    runtime: Runtime,
+    a: Candidate,
+    b: Candidate,
+    part: ArchivePart,
+    router: Router,
+    progress: Progress = unreported,
+) -> DiffReport:
     """Run two candidates over a part of the archive in one pass; raises the same errors as `backtest`."""
-    run = _Run(runtime, [a, b], part, router)
+    run = _Run(runtime, [a, b], part, router, progress)
     run.process()
     ours, theirs = run.rules
     paired = [{names[side] for names in run.pairs} for side in (0, 1)]
@@ -120,6 +133,7 @@ class _Run:
     candidates: Sequence[Candidate]
     part: ArchivePart
     router: Router
+    progress: Progress
     landed: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -138,13 +152,13 @@ class _Run:
 
     def process(self) -> None:
         """Process all parts, one Spark job after another."""
-        rows = sum(file.rows for file, _ in self.files)
+        rows = self._rows = sum(file.rows for file, _ in self.files)
         job_rows = min(self.runtime.settings.batch_max_events, MAX_EVENTS_IN_MEMORY) if any(self._apart) else _JOB_ROWS
         done = 0
         try:
             for group in _jobs_of(parts_of(self.files), _FIRST_ROWS, job_rows):
                 self._take(group, done)
-                done += sum(span.last - span.first for spans in group for span in spans)
+                done += sum(map(_rows_in, group))
                 log.info("%s of %s archived events processed", f"{done:,}", f"{rows:,}")
         finally:
             self._clear()
@@ -162,6 +176,7 @@ class _Run:
             )
             for number, spans in enumerate(group)
         ]
+        rows_of = {task.slice_id: _rows_in(task.spans) for task in tasks}
         candidate_events: _CandidateEvents = [{} for _ in self.candidates]
         for result in self.router.route_slices(self._job(0), tasks):
             detail = result.detail
@@ -173,6 +188,8 @@ class _Run:
                     kept.setdefault(rule, []).extend(files)
             for tally_of_pair, found in zip(self.pairs.values(), detail.pairs, strict=True):
                 tally_of_pair.add(found)
+            done += rows_of[result.slice_id]
+            self.progress(done, self._rows)
         if any(candidate_events):
             self._route_budgeted(candidate_events)
 
@@ -263,6 +280,10 @@ def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
     return [*parts, tuple(part)] if part else parts
 
 
+def _rows_in(spans: Iterable[ArchiveSpan]) -> int:
+    return sum(span.last - span.first for span in spans)
+
+
 def _rows_of_part(rows: int) -> int:
     """Return the number of rows of one part, which consists of whole row groups."""
     groups = -(-rows // (_MIN_PARTS * ROW_GROUP_ROWS))
@@ -280,7 +301,7 @@ def _jobs_of(
     group: list[tuple[ArchiveSpan, ...]] = []
     count = 0
     for part in parts:
-        size = sum(span.last - span.first for span in part)
+        size = _rows_in(part)
         if group and count + size > most:
             yield group
             group, count, most = [], 0, rows

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, plural, print_line, show_document, show_fields, show_table, visible
+from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def show_audit(
     from eventbridge.repair.audit import audit, find_batch
 
     with open_runtime(expects_ledger=True) as runtime:
-        found = audit(runtime, None if batch is None else find_batch(runtime, batch), whole=whole)
+        batch_id = None if batch is None else find_batch(runtime, batch)
+        with shown_progress("auditing", "batches") as progress:
+            found = audit(runtime, batch_id, whole=whole, progress=progress)
     if as_json:
         show_document(found)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import typer
 from eventbridge.cli.deliver import spark_url
 from eventbridge.cli.options import LandedBefore, LandedSince
 from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, show_table, show_text
+from eventbridge.cli.progress import log_warnings, shown_progress
 from eventbridge.cli.runtime import open_runtime
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def backtest(
     from eventbridge.event.json_document import parse_document
 
     with _open_runtime(spark, keep=keep) as (runtime, router):
-        report = backtest_rules(runtime, candidate, part.request(), router, paths=True)
+        with shown_progress("backtesting", "archived events") as progress:
+            report = backtest_rules(runtime, candidate, part.request(), router, paths=True, progress=progress)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
         show_document(parse_document(to_json(report)))
@@ -101,7 +102,8 @@ def diff(
     from eventbridge.event.json_document import parse_document
 
     with _open_runtime(spark, keep=keep) as (runtime, router):
-        report = diff_rules(runtime, a, b, part.request(), router, paths=True)
+        with shown_progress("comparing", "archived events") as progress:
+            report = diff_rules(runtime, a, b, part.request(), router, paths=True, progress=progress)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
         show_document(parse_document(to_json(report)))
@@ -114,7 +116,7 @@ def diff(
 def _open_runtime(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]]:
     from eventbridge.spark.route import ConnectRouter
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_warnings()
     with open_runtime(expects_ledger=True, writes=keep) as runtime, ExitStack() as stack:
         yield (
             runtime,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, print_line, show_document, show_fields, show_table
+from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -98,7 +99,9 @@ def repair(
     from eventbridge.routing.task import InProcessRouter
 
     with open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
-        found = repair_batch(runtime, find_batch(runtime, batch), InProcessRouter(runtime.store), dry_run=dry_run)
+        batch_id = find_batch(runtime, batch)
+        with shown_progress("checking and repairing", "files") as progress:
+            found = repair_batch(runtime, batch_id, InProcessRouter(runtime.store), dry_run=dry_run, progress=progress)
     if as_json:
         show_document(found)
         return

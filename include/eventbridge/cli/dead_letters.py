@@ -25,6 +25,7 @@ from eventbridge.cli.output import (
     show_table,
     show_text,
 )
+from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import InfrastructureError, NotFoundError, UserError
@@ -35,6 +36,7 @@ from eventbridge.files import open_private
 if TYPE_CHECKING:
     from eventbridge.dead_letters.reader import DeadLetter, DeadLetterName
     from eventbridge.dead_letters.redrives import Mark
+    from eventbridge.progress import Progress
     from eventbridge.runtime.batch_files import Damaged
 
 app = typer.Typer(cls=Group, help="List, show and export dead letters.", no_args_is_help=True)
@@ -113,8 +115,10 @@ def export(
         if next(select_dead_letters(runtime, selection, damaged={}), None) is None:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         damaged: Damaged = {}
-        with Interrupts():  # so that SIGTERM also removes the draft
-            count = export_dead_letters(file, select_dead_letters(runtime, selection, whole=True, damaged=damaged))
+        # Interrupts, so that SIGTERM also removes the draft. JSON lines on the terminal are progress enough.
+        with Interrupts(), shown_progress("exporting", "dead letters", hidden=file == "-") as progress:
+            letters = select_dead_letters(runtime, selection, whole=True, damaged=damaged)
+            count = export_dead_letters(file, _counted(letters, progress))
     if as_json:
         show_document({"file": file, "dead_letters": count})
     elif file != "-":
@@ -211,6 +215,12 @@ def _error(attempt: dict[str, Any]) -> str | None:
 
 #: The maximum number of dead letters in memory, and in a row group of Parquet.
 _ROWS_IN_MEMORY = 1_000
+
+
+def _counted(letters: Iterator[DeadLetter], progress: Progress) -> Iterator[DeadLetter]:
+    for number, letter in enumerate(letters, 1):
+        yield letter
+        progress(number, None)
 
 
 def export_dead_letters(name: str, letters: Iterator[DeadLetter]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_document
+from eventbridge.cli.progress import log_warnings, shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
 from eventbridge.files import open_private
@@ -83,7 +83,7 @@ def deliver(
     from eventbridge.rules.find import find_runner
     from eventbridge.spark.route import ConnectRouter
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_warnings()
     with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:
         find_runner(runtime.rule_set(), runner)
         stack.enter_context(
@@ -92,7 +92,10 @@ def deliver(
         url = spark_url(runtime.settings, spark, stack)
         router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
         interrupts.begin()
-        idle = deliver_until_idle(runtime, runner, router, wait_seconds=wait, stop=interrupts.stop)
+        with shown_progress("delivering", "batches") as progress:
+            idle = deliver_until_idle(
+                runtime, runner, router, wait_seconds=wait, stop=interrupts.stop, progress=progress
+            )
         stopped = runtime.ledger.ingestion.current_stop()
     if as_json:
         show_document(idle)
@@ -122,7 +125,7 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.streaming.lease import Bounds
     from eventbridge.streaming.task import deliver_streaming
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_warnings()
     with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:
         find_runner(runtime.rule_set(), runner)
         if not take_over:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.lines import numbered_lines
+from eventbridge.cli.lines import count_lines, numbered_lines
 from eventbridge.cli.options import LandedBefore, takes_records
 from eventbridge.cli.output import (
     JsonOption,
@@ -22,10 +23,12 @@ from eventbridge.cli.output import (
     show_text,
     warn,
 )
+from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.tail import tail
 from eventbridge.cli.why import why
+from eventbridge.progress import unreported
 
 if TYPE_CHECKING:
     from eventbridge.views.event_search import EventQuery
@@ -52,8 +55,10 @@ def publish(
     """
     from eventbridge.control.publish import publish_lines
 
-    with open_runtime() as runtime:
-        done = publish_lines(runtime, bus, topic, numbered_lines(file))
+    is_typed = file == "-" and sys.stdin.isatty()
+    with open_runtime() as runtime, shown_progress("publishing", "events", hidden=is_typed) as progress:
+        total = None if progress is unreported else count_lines(file)
+        done = publish_lines(runtime, bus, topic, numbered_lines(file), lambda count, _: progress(count, total))
     for runner in done.unregistered:
         warn(
             f"the runner {runner} has never run, and the bus {bus} has `start_at: latest`: the runner will not get "

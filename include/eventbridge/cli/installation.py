@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, warn
+from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -103,7 +104,9 @@ def copy(
     from eventbridge.config.indirect import resolve_url
     from eventbridge.ledger.copy import copy_ledger
 
-    counts = copy_ledger(resolve_url(source, os.environ), resolve_url(destination, os.environ))
+    urls = resolve_url(source, os.environ), resolve_url(destination, os.environ)
+    with shown_progress("copying", "rows") as progress:
+        counts = copy_ledger(*urls, progress)
     if as_json:
         show_document({"tables": counts, "rows": sum(counts.values())})
         return
@@ -210,8 +213,12 @@ def maintain(
     """
     from eventbridge.upkeep.maintain import maintain as run
 
-    with open_runtime(expects_ledger=True, writes=not dry_run) as runtime:
-        done = run(runtime, dry_run=dry_run)
+    doing = "searching" if dry_run else "removing"
+    with (
+        open_runtime(expects_ledger=True, writes=not dry_run) as runtime,
+        shown_progress(doing, "files, rows and messages") as progress,
+    ):
+        done = run(runtime, dry_run=dry_run, progress=progress)
     if as_json:
         show_document(done)
         return

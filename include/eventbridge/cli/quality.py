@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_document, show_table
+from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -32,7 +33,7 @@ def check(
     """
     from eventbridge.quality.check import check_hour
 
-    with open_runtime() as runtime:
+    with open_runtime() as runtime, shown_progress("checking the hour", ""):
         found = check_hour(runtime, hour)
     _show(found, as_json=as_json)
     if found.failures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -24,6 +23,7 @@ from eventbridge.cli.output import (
     show_fields,
     show_table,
 )
+from eventbridge.cli.progress import log_warnings, shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -89,7 +89,7 @@ def start(
     if everything and chosen.is_given:
         raise UserError("--all takes no filter. Leave --all or the filter out")
     refuse_rate(how.rate)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_warnings()
     with Interrupts() as interrupts, open_runtime(expects_ledger=True, is_action=not dry_run) as runtime:
         selection = chosen.selection(runtime.clock())
         refuse_unknown(runtime, chosen.rule, chosen.target)
@@ -108,7 +108,7 @@ def resume(redrive_id: RedriveArgument, spark: SparkOption = None, as_json: Json
     """Continue a redrive whose command was interrupted or died, in this process, with the options it began with."""
     from eventbridge.dead_letters.redrives import find_redrive
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_warnings()
     with Interrupts() as interrupts, open_runtime(expects_ledger=True, is_action=True) as runtime:
         _deliver(runtime, find_redrive(runtime, redrive_id), spark, interrupts, as_json=as_json)
 
@@ -123,7 +123,8 @@ def _deliver(runtime: Runtime, request: Redrive, spark: str | None, interrupts: 
         stack.enter_context(_exclusive(runtime, request))
         interrupts.begin()
         router = _router(runtime, request, spark, stack, interrupts)
-        batches = deliver_redrive(runtime, request.redrive_id, router, interrupts.stop)
+        with shown_progress("redriving", "dead letters") as progress:
+            batches = deliver_redrive(runtime, request.redrive_id, router, interrupts.stop, progress)
         request = runtime.ledger.redrives.get(request.redrive_id)
         marks = Marks(runtime)
         counts, damaged = marks.counts(request), marks.damaged

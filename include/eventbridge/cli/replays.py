@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from eventbridge.cli.output import (
     show_document,
     show_table,
 )
+from eventbridge.cli.progress import log_warnings, shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -109,13 +109,15 @@ def start(
     """
     from eventbridge.replay.plan import begin_replay
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_warnings()
     with open_runtime(expects_ledger=dry_run, is_action=not dry_run) as runtime:
         request = options.written_request(bus).read(runtime.ledger.now(), runtime.rule_set())
         if dry_run:
             from eventbridge.replay.survey import survey
 
-            _show_survey(survey(runtime, request), as_json=as_json)
+            with shown_progress("searching", "archived events") as progress:
+                found = survey(runtime, request, progress=progress)
+            _show_survey(found, as_json=as_json)
             return
         begun = begin_replay(runtime, request, f"command {uuid.uuid4()}")
         note(f"replay {begun.replay_id}; `eventbridge replays pause|cancel {begun.replay_id[:8]}` stops it")
@@ -188,7 +190,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
     """
     from eventbridge.control.consecutive_batches import resume_replay
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    log_warnings()
     with open_runtime(is_action=True) as runtime:
         found = find_replay(runtime, replay_id)
         if found.state == "cancelled" and not runtime.ledger.replays.open_batches(found.replay_id):
@@ -231,7 +233,8 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         url = spark_url(runtime.settings, spark, stack)
         router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
         interrupts.begin()
-        batches = deliver_replay(runtime, request.replay_id, router, interrupts.stop)
+        with shown_progress("replaying", "archived events") as progress:
+            batches = deliver_replay(runtime, request.replay_id, router, interrupts.stop, progress)
         request = runtime.ledger.replays.get(request.replay_id)
         account = account_of(runtime, request)
     if as_json:

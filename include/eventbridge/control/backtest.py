@@ -11,6 +11,7 @@ from eventbridge.backtest.report import BacktestReport, DiffReport, to_json
 from eventbridge.backtest.run import ArchivePart, Candidate, backtest, diff
 from eventbridge.control.check_rules import read_sent_rules
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
+from eventbridge.progress import Progress, unreported
 from eventbridge.routing.job import Router
 from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
@@ -42,7 +43,13 @@ class BacktestRequest:
 
 
 def backtest_rules(
-    runtime: Runtime, candidate: str, request: BacktestRequest, router: Router, *, paths: bool = False
+    runtime: Runtime,
+    candidate: str,
+    request: BacktestRequest,
+    router: Router,
+    *,
+    paths: bool = False,
+    progress: Progress = unreported,
 ) -> BacktestReport:
     """Run a candidate over the archive. `read_candidate` explains `candidate` and `paths`.
 
@@ -51,11 +58,18 @@ def backtest_rules(
     part = _part(runtime, request)
     read = read_candidate(runtime, candidate, request.bus, paths=paths)
     refuse_pruned(runtime, read.bus, part.since, part.until)
-    return backtest(runtime, read, part, router)
+    return backtest(runtime, read, part, router, progress)
 
 
 def diff_rules(
-    runtime: Runtime, a: str, b: str, request: BacktestRequest, router: Router, *, paths: bool = False
+    runtime: Runtime,
+    a: str,
+    b: str,
+    request: BacktestRequest,
+    router: Router,
+    *,
+    paths: bool = False,
+    progress: Progress = unreported,
 ) -> DiffReport:
     """Run two candidates over the archive, and compare them. `read_candidate` explains `a`, `b` and `paths`.
 
@@ -66,7 +80,7 @@ def diff_rules(
     if ours.bus != theirs.bus:
         raise UserError(f"{a} is for bus {ours.bus!r} and {b} for {theirs.bus!r}. Compare rules of one bus")
     refuse_pruned(runtime, ours.bus, part.since, part.until)
-    return diff(runtime, ours, theirs, part, router)
+    return diff(runtime, ours, theirs, part, router, progress)
 
 
 def keep_report(runtime: Runtime, report: BacktestReport | DiffReport) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from eventbridge.control.submissions import (
 from eventbridge.errors import BusError, UserError, error_lines
 from eventbridge.model.partition import Partition
 from eventbridge.policy.capacity import BusLoad
+from eventbridge.progress import Progress, unreported
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.find import find_bus, find_topic
 from eventbridge.runtime.quotas import storage_refusal, store_quota
@@ -51,15 +52,29 @@ class Published:
     unregistered: tuple[str, ...]
 
 
-def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
+def publish_lines(
+    runtime: Runtime,
+    bus: str,
+    topic: str | None,
+    lines: Iterable[tuple[int, bytes]],
+    progress: Progress = unreported,
+) -> Published:
     """Publish lines unchanged, even those that are not CloudEvents. Each line is a pair of its number and its body.
 
     If `topic` is None, the events go to the bus's first topic. Raises NotFoundError for an unknown bus or topic. If the
-    bus fails, raises BusError with the number of the first line that was not published.
+    bus fails, raises BusError with the number of the first line that was not published. `progress` gets the number of
+    durable events.
     """
     limit = runtime.settings.event_max_size
     read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)
-    return _publish(runtime, bus, topic, read, lambda _: None)
+    count = 0
+
+    def report(added: Sequence[tuple[Partition, int]]) -> None:
+        nonlocal count
+        count += len(added)
+        progress(count, None)
+
+    return _publish(runtime, bus, topic, read, report)
 
 
 def publish_events(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,12 +14,15 @@ from eventbridge.ledger.definitions import RowId, metadata
 from eventbridge.ledger.engines.shown_url import redact_url
 from eventbridge.ledger.ledger import Ledger
 from eventbridge.ledger.revision import ledger as identity
+from eventbridge.progress import Progress, unreported
 
 _ROWS_AT_ONCE = 1_000
 
 
-def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
+def copy_ledger(from_url: str, to_url: str, progress: Progress = unreported) -> dict[str, int]:
     """Copy every row of a ledger into one that is empty, and return how many rows each table has, by name.
+
+    `progress` gets the number of rows.
 
     The copy keeps the ledger's id and continues the numbering of rows. It is a consistent snapshot, and complete or
     absent. No process can write to a SQLite file while it is copied. A server accepts writes during the copy, and the
@@ -37,7 +41,14 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
         with reading as there, destination.database.writing() as here:
             _refuse_nonempty(here, destination.database)
             here.execute(identity.delete())
-            counts = {each.name: _copy(each, there, here) for each in metadata.sorted_tables}
+            total, copied = sum(_count(each, there) for each in metadata.sorted_tables), 0
+
+            def add_copied(rows: int) -> None:
+                nonlocal copied
+                copied += rows
+                progress(copied, total)
+
+            counts = {each.name: _copy(each, there, here, add_copied) for each in metadata.sorted_tables}
             for each in metadata.sorted_tables:
                 _continue_numbering(each, source.database, there, destination.database, here)
             return counts
@@ -56,10 +67,11 @@ def _refuse_nonempty(here: sa.Connection, destination: Database) -> None:
         )
 
 
-def _copy(whole: sa.Table, there: sa.Connection, here: sa.Connection) -> int:
+def _copy(whole: sa.Table, there: sa.Connection, here: sa.Connection, add_copied: Callable[[int], None]) -> int:
     rows = _rows(whole)
     for some in there.execute(sa.select(rows)).mappings().partitions(_ROWS_AT_ONCE):
         here.execute(sa.insert(rows), [dict(row) for row in some])
+        add_copied(len(some))
     read, written = _count(whole, there), _count(whole, here)
     if read != written:
         raise LedgerError(f"Table {whole.name} has {read:,} rows and its copy {written:,}; nothing was copied.")

@@ -25,6 +25,7 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.policy.chunking import PoolSlots
+from eventbridge.progress import Progress, unreported
 from eventbridge.routing.job import Router
 from eventbridge.runtime.claims import OtherClaims
 from eventbridge.runtime.runtime import Runtime
@@ -96,9 +97,10 @@ def deliver_until_idle(
     *,
     wait_seconds: float = 0.0,
     stop: Stop | None = None,
+    progress: Progress = unreported,
 ) -> Idle:
     """Deliver until no event is available and no pending delivery falls due within `wait_seconds`, or until `stop` is
-    set."""
+    set. `progress` gets the number of batches."""
     stop = stop or Stop()
     batches = retry_batches = 0
     is_reported = False
@@ -108,6 +110,7 @@ def deliver_until_idle(
         deferred = deliver_deferred_matches(runtime, runner, router, stop)
         batches += normal is not None
         retry_batches += (retried is not None) + (deferred is not None)
+        progress(batches + retry_batches, None)
         if normal is None and retried is None and deferred is None:
             due_at = next_due_at(runtime, runner)
             if due_at is None:

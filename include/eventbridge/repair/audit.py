@@ -29,6 +29,7 @@ from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS, as_text, manifest_of
 from eventbridge.policy.reconciliation import Reconciliation, differences
 from eventbridge.processes import check_cancelled
+from eventbridge.progress import Progress, unreported
 from eventbridge.replay.account import coverage_differences
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
@@ -68,7 +69,9 @@ def find_batch(runtime: Runtime, name: str) -> str:
     raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest batches.")
 
 
-def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
+def audit(
+    runtime: Runtime, batch_id: str | None = None, *, whole: bool = False, progress: Progress = unreported
+) -> Audit:
     """Audit one batch, or all batches with the offsets, pending rows, replays and manifests. Changes nothing.
 
     If `whole`, all files are read completely, including parts that no sum needs, such as events and requests.
@@ -79,8 +82,9 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
     committed = [batch for batch in batches if batch.state == "committed"]
     found: list[str] = []
     reconciliation = []
-    for batch in committed:
+    for number, batch in enumerate(committed):
         check_cancelled()
+        progress(number, len(committed))
         its_reconciliation, wrong = _audit_batch(runtime, batch)
         wrong += _damaged_files(runtime, batch, " ".join(wrong)) if whole else []
         found += [f"batch {batch.batch_id}: {each}" for each in wrong]

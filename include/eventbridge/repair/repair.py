@@ -40,6 +40,7 @@ from eventbridge.pipeline.settle.settlement import (
 )
 from eventbridge.pipeline.settle.statuses import read_settled_tables
 from eventbridge.policy.reconciliation import differences
+from eventbridge.progress import Progress, unreported
 from eventbridge.repair.audit import is_manifest_readable, manifest_differences, write_manifest_again
 from eventbridge.replay import plan as of_events
 from eventbridge.routing.job import Router, Slice
@@ -70,7 +71,9 @@ class Repair:
         return bool(self.surplus or self.unreadable or self.wrong)
 
 
-def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
+def repair_batch(
+    runtime: Runtime, batch_id: str, router: Router, *, dry_run: bool, progress: Progress = unreported
+) -> Repair:
     """Repair and finish a batch, or with `dry_run` only report what that would do. A sound batch is not changed.
 
     Archive files are read again from the bus, and delivery files are routed again from the archive. The inputs of a
@@ -79,7 +82,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     are surplus deliveries, an uncommitted batch is settled again from its readable segments. Deliveries without a
     response then have the status `unknown`, and are retried with the same id. Raises UserError if files of the batch
     were removed after their retention, and ReconciliationError if a file cannot be rebuilt and must be restored from a
-    copy of the store.
+    copy of the store. `progress` gets the number of files that were checked.
     """
     if (batch := runtime.ledger.batches.get(batch_id)).kept != "all":
         raise UserError(
@@ -88,7 +91,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
         )
     batch = batch if dry_run else end_if_open(runtime, batch)
     old = first_settlement(runtime, batch)
-    unreadable = {kind: list(_unreadable(runtime, batch, kind)) for kind in FILE_KINDS}
+    unreadable = _unreadable(runtime, batch, progress)
     _refuse_lost_content(batch, unreadable)
     rebuilt, broken = _divide(unreadable)
     surplus = () if broken or rebuilt or batch.state != "settling" else _surplus(runtime, batch)
@@ -116,13 +119,23 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     return found
 
 
-def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
-    for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):
-        if file.path is not None:
-            try:
-                read_table(runtime.store, file.path)
-            except (StoreFileMissing, StoreFileDamaged):
-                yield file
+def _unreadable(runtime: Runtime, batch: Batch, progress: Progress) -> dict[FileKind, list[BatchFile]]:
+    """Return the files of a batch that cannot be read, by kind."""
+    named = [
+        file
+        for kind in FILE_KINDS
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind)
+        if file.path is not None
+    ]
+    found: dict[FileKind, list[BatchFile]] = {kind: [] for kind in FILE_KINDS}
+    for number, file in enumerate(named, 1):
+        try:
+            read_table(runtime.store, str(file.path))
+        except (StoreFileMissing, StoreFileDamaged):
+            found[file.kind].append(file)
+        progress(number, len(named))
+    progress(len(named), None)  # how long the repair takes is unknown
+    return found
 
 
 def _divide(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:

@@ -58,6 +58,12 @@ def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
     return found
 
 
+def events_to_read(runtime: Runtime, replay: Replay) -> int:
+    """Return how many archived events a replay reads from its beginning to its end; each part reads its own."""
+    parts = range(len(replay.parts))
+    return sum(file.rows for part in parts for (file, _), _ in files_from(runtime, replay, ReplayPosition(part=part)))
+
+
 def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]) -> None:
     """Count the outcomes of a batch's deliveries, and of its deferred matches that were routed later."""
     if batch_id in seen:

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from eventbridge.model.redelivery import Replay, ReplayPart, ReplayPosition
 from eventbridge.processes import check_cancelled
+from eventbridge.progress import Progress, unreported
+from eventbridge.replay.account import events_to_read
 from eventbridge.replay.archive import files_from
 from eventbridge.replay.choose import Chooser
 from eventbridge.replay.plan import build_replay, rules_of_part
@@ -39,13 +41,17 @@ class ReplaySurvey:
     more: bool = False
 
 
-def survey(runtime: Runtime, request: ReplayRequest, max_files: int | None = None) -> ReplaySurvey:
+def survey(
+    runtime: Runtime, request: ReplayRequest, max_files: int | None = None, progress: Progress = unreported
+) -> ReplaySurvey:
     """Return counts and samples of the events that a replay would take if it began now.
 
-    At most `max_files` archive files are read. Rule sets are written to the store, and nothing else.
+    At most `max_files` archive files are read. Rule sets are written to the store, and nothing else. `progress` gets
+    the number of archived events read.
     """
     replay = build_replay(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()
+    total = None if progress is unreported else events_to_read(runtime, replay)
     for number, part in enumerate(replay.parts):
         chooser = Chooser(runtime, replay, part)
         for each, first in files_from(runtime, replay, ReplayPosition(part=number)):
@@ -57,6 +63,7 @@ def survey(runtime: Runtime, request: ReplayRequest, max_files: int | None = Non
             found.files += 1
             found.events += each[0].rows
             found.taken += events.num_rows
+            progress(found.events, total)
             if events.num_rows:
                 _count(runtime, replay, part, each[0].rule_set, events, found)
     return found

@@ -19,6 +19,7 @@ from eventbridge.model.partition import ConsumerOffset, Partition
 from eventbridge.model.runner import LeftAt
 from eventbridge.model.stat import Grain, Scope
 from eventbridge.policy.retention import LEAST_AGE
+from eventbridge.progress import Progress, unreported
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.identity import claim_runner, refuse_lost_ledger
@@ -51,8 +52,12 @@ _TRIM_MESSAGES = 50_000
 
 
 @instrumented("maintain", of="")
-def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
+def maintain(
+    runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None, progress: Progress = unreported
+) -> Maintained:
     """Apply retention and return what was removed; `budget` is by default that of the settings.
+
+    `progress` gets the number of files, rows and messages.
 
     Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
     """
@@ -60,7 +65,7 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
         claim_runner(runtime, runner)
     refuse_lost_ledger(runtime, always=True)
     seconds = runtime.settings.maintain_timeout if budget is None else budget.total_seconds()
-    run = RetentionRun(runtime, seconds, dry_run=dry_run)
+    run = RetentionRun(runtime, seconds, dry_run=dry_run, progress=progress)
     retentions = Retentions(runtime, run.now)
     fold_stats(run)  # first, because it is quick and pruning may take all the time
     prune_batches(run, retentions)

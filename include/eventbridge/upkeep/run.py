@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from eventbridge.errors import StoreError
 from eventbridge.model.storage import BatchGroup, Kept
 from eventbridge.policy.retention import LEAST_AGE, Retention
+from eventbridge.progress import Progress, unreported
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.runtime import Runtime
 
@@ -43,17 +44,19 @@ class Maintained:
 class RetentionRun:
     """The shared state of a run's parts."""
 
-    def __init__(self, runtime: Runtime, seconds: float, *, dry_run: bool) -> None:
+    def __init__(self, runtime: Runtime, seconds: float, *, dry_run: bool, progress: Progress = unreported) -> None:
         self.runtime = runtime
         self.now: datetime = runtime.ledger.now()
         self.dry_run = dry_run
         self.done = Maintained(dry_run=dry_run)
         self._until = time.monotonic() + seconds
         self._progressed = False
+        self._progress = progress
 
     def progressed(self) -> None:
         """Record that some work was done: from then on, the run ends when its time is over."""
         self._progressed = True
+        self._report()
 
     def is_over(self) -> bool:
         """Return whether to leave further work to the next run; False until some work was done."""
@@ -67,6 +70,10 @@ class RetentionRun:
         if paths and not self.dry_run:
             self.runtime.store.delete_all(paths)
         self.done.files += len(paths)
+        self._report()
+
+    def _report(self) -> None:
+        self._progress(self.done.files + self.done.rows + self.done.messages.total(), None)
 
 
 class Retentions:
