@@ -69,7 +69,7 @@ class SsrfGuard:
 def describe_refusals(refusals: Iterable[str]) -> str:
     """Return the refusals of a host's addresses, and the remedy."""
     shown = "; ".join(dict.fromkeys(refusals))
-    return f"{shown}: nothing is delivered there unless {SETTING} names its block"
+    return f"{shown}: nothing is delivered there unless {SETTING} lists its address block"
 
 
 def _embedded_ipv4(address: Address) -> Address:
@@ -87,9 +87,9 @@ def _kind(address: Address) -> str | None:
     if any(address in block for block in _METADATA if block.version == address.version):
         return "a cloud's metadata address"
     if any(address in block for block in _SPECIAL if block.version == address.version):
-        return "no public address"  # checked first, because versions of Python differ in which of them are private
+        return "not a public address"  # checked first, because versions of Python differ in which of them are private
     for name, kind in _KINDS:
         if getattr(address, name):
             return kind
     public = address.is_global and (isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST)
-    return None if public else "no public address"
+    return None if public else "not a public address"

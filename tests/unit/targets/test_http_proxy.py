@@ -239,15 +239,15 @@ def test_a_name_that_cannot_be_resolved_here_is_not_sent_to_the_proxy(tmp_path: 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"extra": {}}, "is not for a proxy"),
+        ({"extra": {}}, "is not marked as a proxy"),
         ({"type": "aws"}, "takes a connection of type http"),
-        ({"port": None}, "needs the host and port of a proxy"),
-        ({"host": ""}, "needs the host and port of a proxy"),
-        ({"host": "socks5://proxy.example"}, "needs the host and port of a proxy"),
+        ({"port": None}, "does not name the host and port of a proxy"),
+        ({"host": ""}, "does not name the host and port of a proxy"),
+        ({"host": "socks5://proxy.example"}, "does not name the host and port of a proxy"),
         ({"login": "a:b"}, "has a login with a colon"),
         (
             {"extra": {"egress_proxy": "true", "token": "pass-4711"}},
-            "has an extra `token`, which a proxy does not take",
+            "has an extra `token`, which a proxy does not use",
         ),
         ({"extra": {"egress_proxy": "true", "ca_certificate": "x"}}, "has an extra `ca_certificate`, which a proxy"),
     ],

@@ -57,11 +57,11 @@ def response_of(url: str, *blocks: str) -> Response:
         ("169.254.1.1", "a link-local address"),
         ("169.254.169.254", "a cloud's metadata address"),
         ("168.63.129.16", "a cloud's metadata address"),
-        ("100.64.0.1", "no public address"),
-        ("100.100.100.200", "no public address"),
-        ("192.0.0.192", "no public address"),
-        ("192.0.0.1", "no public address"),
-        ("192.88.99.1", "no public address"),
+        ("100.64.0.1", "not a public address"),
+        ("100.100.100.200", "not a public address"),
+        ("192.0.0.192", "not a public address"),
+        ("192.0.0.1", "not a public address"),
+        ("192.88.99.1", "not a public address"),
         ("198.18.0.1", "a private address"),
         ("224.0.0.1", "a multicast address"),
         ("239.1.2.3", "a multicast address"),
@@ -73,13 +73,13 @@ def response_of(url: str, *blocks: str) -> Response:
         ("fe80::1%eth0", "a link-local address"),
         ("fc00::1", "a private address"),
         ("fd00:ec2::254", "a private address"),
-        ("fec0::1", "no public address"),
+        ("fec0::1", "not a public address"),
         ("ff02::1", "a multicast address"),
         ("ff0e::1", "a multicast address"),
         ("2001:db8::1", "a private address"),
         ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "a private address"),
-        ("3fff::1", "no public address"),
-        ("4000::1", "no public address"),
+        ("3fff::1", "not a public address"),
+        ("4000::1", "not a public address"),
         ("::ffff:127.0.0.1", "carries 127.0.0.1, a loopback address"),
         ("::ffff:169.254.169.254", "carries 169.254.169.254, a cloud's metadata address"),
         ("::ffff:0:10.0.0.1", "carries 10.0.0.1, a private address"),
@@ -134,7 +134,7 @@ def test_nothing_is_sent_inside_by_whatever_name(receiver: Receiver, host: str) 
     response = response_of(f"http://{host}:{receiver.port}/healthy/inside")
 
     assert (response.accepted, response.code, response.error_class) == (False, None, "AddressRefused")
-    assert "unless EVENTBRIDGE_ALLOW_ADDRESSES names its block" in (response.error or "")
+    assert "unless EVENTBRIDGE_ALLOW_ADDRESSES lists its address block" in (response.error or "")
     assert receiver.requests() == []
 
 

@@ -116,7 +116,9 @@ class FileTarget:
             return error.strerror
         path = Path(self._path)
         nearest = next(each for each in (path, *path.parents) if each.exists())
-        return None if os.access(nearest, os.W_OK) else f"{str(nearest)!r} is not writable for this user"
+        if os.access(nearest, os.W_OK):
+            return None
+        return f"{str(nearest)!r} is not writable by this user. Give the user that runs EventBridge write access to it"
 
     def close(self) -> None:
         """Close the file."""
@@ -242,7 +244,7 @@ def _lock(descriptor: int, end: float) -> None:
             return
         except BlockingIOError as error:
             if time.monotonic() > end:
-                raise OSError(error.errno, "its lock is held by another process") from None
+                raise OSError(error.errno, "another process holds the lock of the file") from None
             time.sleep(_LOCK_POLL_SECONDS)
 
 

@@ -71,8 +71,8 @@ def _check_connection(rule: str, target: HttpFields, connection: Connection) -> 
     """Reject a connection whose secrets are not for http targets."""
     if connection.id == _AIRFLOW:
         raise ConnectionUnusable(
-            f"Connection {connection.id!r} is EventBridge's own for Airflow's API, and target {target.name!r} of rule "
-            f"{rule!r} names it. Name another connection."
+            f"Connection {connection.id!r} is EventBridge's own connection to Airflow's API. "
+            f"Name another connection in target {target.name!r} of rule {rule!r}."
         )
     require_type(connection, HTTP_TYPES, f"target {target.name!r} of rule {rule!r}")
 
@@ -174,7 +174,7 @@ def _is_for_any_host(connection: Connection) -> bool:
     value = str(connection.extra.get("any_host", False)).lower()  # in a connection URI it is a string
     if value not in ("true", "false"):
         raise ConnectionUnusable(
-            f"Connection {connection.id!r} has an extra `any_host` that is neither true nor false. Write one of them."
+            f"Connection {connection.id!r} has an extra `any_host` that is neither true nor false. Write true or false."
         )
     return value == "true"
 

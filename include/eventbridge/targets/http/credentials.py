@@ -115,7 +115,7 @@ def _refuse_strays(connection: Connection, way: str) -> None:
     for name in sorted(set(connection.extra) - EXTRAS):
         near = similar(name.lower(), EXTRAS, cutoff=0.85)
         if near:
-            raise _unusable(connection, f"has an extra `{name}`, which has no meaning. Write `{near[0]}`, or remove it")
+            raise _unusable(connection, f"has an unknown extra `{name}`. Write `{near[0]}`, or remove it")
     belongs = {"api_key": ("api_key_header", "api_key_query"), "token_url": ("scope", "audience", "client_secret_in")}
     for owner, names in belongs.items():
         for name in names:
@@ -142,7 +142,7 @@ def _api_key_credentials(connection: Connection) -> Credentials:
         return Credentials(query=f"{quote(parameter, safe='')}={escaped}", secrets=secrets)
     name = name or _DEFAULT_API_KEY_HEADER
     if is_reserved(name) and name.lower() != "authorization":
-        raise _unusable(connection, f"has {name!r} as `api_key_header`, which is not for credentials. Use another")
+        raise _unusable(connection, f"has the `api_key_header` {name!r}, which is reserved. Name another header")
     try:
         line = header_line(name, key)
     except HeaderRefused:
@@ -160,7 +160,7 @@ def _client_credentials(connection: Connection) -> Credentials:
         raise _unusable(connection, f"{what}. Add what is missing")
     if secret_in not in ("header", "body"):
         raise _unusable(
-            connection, "has an extra `client_secret_in` that is neither header nor body. Write one of them"
+            connection, "has an extra `client_secret_in` that is neither header nor body. Write header or body"
         )
     try:
         parts = urlsplit(url)

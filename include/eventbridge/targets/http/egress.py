@@ -65,8 +65,8 @@ def proxy_of(connection: Connection, use: str) -> Proxy:
     require_type(connection, HTTP_TYPES, f"the proxy of {use}")
     if str(connection.extra.get("egress_proxy", "")).lower() != "true":
         raise ConnectionUnusable(
-            f"Connection {connection.id!r} is not for a proxy, and {use} names it as one. "
-            "Name another, or set its extra `egress_proxy` to true."
+            f"Connection {connection.id!r} is not marked as a proxy, but {use} names it as one. "
+            "Name another connection, or set the extra `egress_proxy` of this one to true."
         )
     scheme, separator, rest = connection.host.rpartition("://")
     scheme = scheme.lower() if separator else "https" if connection.type == "https" else "http"
@@ -77,10 +77,12 @@ def proxy_of(connection: Connection, use: str) -> Proxy:
         host, port = None, None
     if scheme not in _PORTS or not host or not port:
         raise ConnectionUnusable(
-            f"Connection {connection.id!r} needs the host and port of a proxy, such as http://proxy.example and 3128."
+            f"Connection {connection.id!r} does not name the host and port of a proxy. "
+            "Write them, such as http://proxy.example and 3128."
         )
     if ":" in connection.login:
-        raise ConnectionUnusable(f"Connection {connection.id!r} has a login with a colon, which cannot be sent.")
+        what = "has a login with a colon, which cannot be sent (RFC 7617). Use another login."
+        raise ConnectionUnusable(f"Connection {connection.id!r} {what}")
     _refuse_extras(connection, scheme)
     credentials = f"{connection.login}:{connection.password}" if connection.login else ""
     shown = f"[{host}]" if ":" in host else host
@@ -96,7 +98,7 @@ def _refuse_extras(connection: Connection, scheme: str) -> None:
         if connection.extra.get(name):
             what = "a proxy without TLS" if name in _TLS_EXTRAS else "a proxy"
             raise ConnectionUnusable(
-                f"Connection {connection.id!r} has an extra `{name}`, which {what} does not take. Remove it."
+                f"Connection {connection.id!r} has an extra `{name}`, which {what} does not use. Remove it."
             )
 
 
@@ -135,7 +137,9 @@ def _allowed_address(host: str, port: int, guard: SsrfGuard) -> str:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise HostUnknown(f"{host} cannot be resolved here, which a target with a proxy needs: {error}") from None
+        raise HostUnknown(
+            f"this machine cannot resolve {host}, whose addresses it must check even if a proxy is used: {error}"
+        ) from None
     refusals = []
     # IPv4 first, because many proxies have no route to IPv6 addresses; one that has takes either
     for address in sorted(dict.fromkeys(str(each[4][0]) for each in found), key=lambda each: ":" in each):

@@ -108,13 +108,13 @@ def _handshake_origin(fields: Fields) -> str | None:
     handshake.close()
     origin = handshake.text("origin", required=True)
     if origin and not _ORIGIN.fullmatch(origin):
-        message = "this is not a host name"
+        message = f"{origin[:60]!r} is not a host name"
         handshake.add_to("origin", message, "Write the name of this installation, such as events.shop.example")
     return origin or None
 
 
 _STATUS = re.compile(r"([3-5])(?:xx|[0-9]{2}(?:-([3-5][0-9]{2}))?)", re.ASCII)
-_STATUS_EXAMPLE = "Write a status, a class or a range from 300 to 599, such as 429, 5xx or 500-599"
+_STATUS_EXAMPLE = "Write a status, a class or a range, such as 429, 5xx or 500-599"
 
 
 def _statuses(fields: Fields) -> StatusRules:
@@ -138,7 +138,7 @@ def _status_list(fields: Fields, name: str, known: dict[range, str]) -> tuple[st
         statuses = _status_range(text) if isinstance(text, str) else None
         if statuses is None:
             what = repr(text[:60]) if isinstance(text, str) else child.kind()
-            fields.add(child, f"{what} is not a status that a target may choose for", _STATUS_EXAMPLE)
+            fields.add(child, f"{what} is not a status from 300 to 599", _STATUS_EXAMPLE)
             continue
         double = next((each for each in known if statuses.start < each.stop and each.start < statuses.stop), None)
         if double is not None:
@@ -168,7 +168,7 @@ def _timeouts(fields: Fields) -> dict[str, Any]:
     total = both.duration("total", 10.0, 1.0, 30.0)
     connect = both.duration("connect", 5.0, 0.1, 30.0)
     if both.has("connect") and connect > total:
-        message = f"connecting is part of the attempt: {write_duration(connect)} is longer than the total"
+        message = f"connect is {write_duration(connect)}, but must not be longer than total, which includes it"
         both.add_to("connect", message, f"Write connect: {write_duration(total)} or less")
     return {"timeout_seconds": total, "connect_seconds": connect}
 
@@ -232,7 +232,7 @@ def read_batch(fields: Fields, transform: Transform) -> BatchLimits | None:
         return None
     tolerance, mode = fields.get("errors_tolerance"), fields.get("content_mode")
     if fields.has("ordering_key") or (tolerance is not None and tolerance.value == "none"):
-        message = "{} is not for an ordered target: its deliveries are sent one after the other"
+        message = "{} cannot be used with an ordered target, whose deliveries are sent one at a time"
         fields.refuse(("batch",), message, "Remove it, or ordering_key and errors_tolerance")
     if mode is not None and mode.value == "binary":
         message = "{} puts deliveries into one JSON array, but content_mode binary needs headers for each"

@@ -118,7 +118,7 @@ class Handshake:
     def _renew(self, answer: _Answer, credentials: Credentials, seconds: float) -> None:
         began, failures = time.monotonic(), answer.failures
         if not answer.lock.acquire(timeout=max(0.0, seconds)):
-            raise HandshakeUnanswered("Timeout", "there was no time left, because an earlier one took too long")
+            raise HandshakeUnanswered("Timeout", "no time was left, because an earlier handshake took too long")
         try:
             if answer.is_current:
                 return
@@ -153,7 +153,7 @@ class Handshake:
 
     @property
     def _remedy(self) -> str:
-        return f"Allow the origin {self.origin} there, or remove handshake if the target does not know it."
+        return f"Allow the origin {self.origin} at the target, or remove handshake if the target does not support it."
 
     def _origin_refusal(self, allowed: str | None) -> str | None:
         if allowed is None:
@@ -168,7 +168,8 @@ class Handshake:
             return None
         text = allowed.strip()
         if not _ALLOWED_RATE.fullmatch(text):
-            return "the target's WebHook-Allowed-Rate is neither * nor a number of requests a minute. Correct it there."
+            what = "the target's WebHook-Allowed-Rate is neither * nor a number of requests per minute"
+            return f"{what}. Correct it at the target."
         if self.rate_per_second is not None and self.rate_per_second * 60 <= int(text):
             return None
         asked = self._requests_a_minute

@@ -81,7 +81,8 @@ def _pem(connection: Connection, name: str) -> bytes | None:
         return text.encode() + b"\n"
     if "\n" in text or len(text) > 4096:  # a key without its first line must not be shown as a path
         raise _unusable(
-            connection, f"has an extra `{name}` that is neither PEM nor a path. Copy it from -----BEGIN on."
+            connection,
+            f"has an extra `{name}` that is neither PEM nor a path. Copy all of it, starting with -----BEGIN.",
         )
     try:
         return Path(text).read_bytes()
@@ -89,7 +90,8 @@ def _pem(connection: Connection, name: str) -> bytes | None:
         why = getattr(error, "strerror", None) or "it is not a path"
         raise _unusable(
             connection,
-            f"has an extra `{name}` whose file cannot be read: {why}. Name a file on the workers, or put PEM there.",
+            f"has an extra `{name}` whose file cannot be read: {why}. "
+            "Name a file that exists on every worker, or write the PEM text itself.",
         ) from None
 
 
@@ -99,7 +101,8 @@ def _certificates(connection: Connection, name: str, pem: bytes) -> list[x509.Ce
     except ValueError:
         raise _unusable(
             connection,
-            f"has an extra `{name}` that contains no PEM certificate. Copy it from -----BEGIN CERTIFICATE on.",
+            f"has an extra `{name}` that contains no PEM certificate. Copy all of it, "
+            "starting with -----BEGIN CERTIFICATE.",
         ) from None
 
 
@@ -130,7 +133,7 @@ def _unlocked(connection: Connection, certificate: bytes, pem: bytes) -> bytes:
         raise _unusable(
             connection,
             "has a `private_key` that does not match the first certificate in `client_certificate`. "
-            "Put the client's own certificate first, and its key.",
+            "Put the client's own certificate first, and use its private key.",
         )
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 

@@ -122,7 +122,7 @@ class AccessTokens:
         failures = cached.failures
         seconds = (until - now).total_seconds()
         if seconds <= 0 or not cached.lock.acquire(timeout=seconds):
-            raise TokenUnavailable(f"There was no time left to request a token from {client.origin}.")
+            raise TokenUnavailable(f"No time was left to request a token from {client.origin}.")
         try:
             if cached.good_until is not None and now < cached.good_until and cached.text != refused:
                 return cached.text
@@ -152,11 +152,11 @@ def read_token(client: TokenClient, body: bytes) -> AccessToken:
     try:
         response = json.loads(body)
     except (ValueError, RecursionError):
-        raise TokenUnavailable(f"{where} did not respond with JSON. Is it the token endpoint?") from None
+        raise TokenUnavailable(f"{where} did not respond with JSON. Check that it is the token endpoint.") from None
     text = response.get("access_token") if isinstance(response, dict) else None
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable() or " " in text:
         raise TokenUnavailable(
-            f"{where} responded with JSON that has no usable access_token. Is it the token endpoint?"
+            f"{where} responded with JSON that has no usable access_token. Check that it is the token endpoint."
         )
     if len(text) > LONGEST_TOKEN:
         what = f"responded with an access_token of {len(text):,} characters; the limit is {LONGEST_TOKEN:,}"

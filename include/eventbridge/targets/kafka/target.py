@@ -42,6 +42,7 @@ _BATCH_WIDE_ERRORS: Final = frozenset(
 
 #: The maximum time that one call waits for results; it blocks the sending thread.
 _WAIT_SECONDS: Final = 0.05
+_INTERRUPTED: Final = "the push ended before the response came"
 
 
 @dataclass(slots=True)
@@ -194,7 +195,7 @@ class KafkaTarget:
             duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
             yield (
                 index,
-                Response(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop"),
+                Response(False, started_at, duration_ms, error_class="Interrupted", error=_INTERRUPTED),
             )
 
     def _drop(self) -> None:

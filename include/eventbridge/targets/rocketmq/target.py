@@ -37,6 +37,7 @@ from eventbridge.targets.rocketmq.fields import RocketmqFields
 
 #: The maximum time that one call waits for results; it blocks the sending thread.
 _WAIT_SECONDS: Final = 0.05
+_INTERRUPTED: Final = "the push ended before the response came"
 
 
 class RocketmqTarget:
@@ -137,7 +138,7 @@ class RocketmqTarget:
             duration_ms = self._elapsed_ms(started_at)
             yield (
                 index,
-                Response(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop"),
+                Response(False, started_at, duration_ms, error_class="Interrupted", error=_INTERRUPTED),
             )
 
     def _elapsed_ms(self, started_at: datetime) -> float:

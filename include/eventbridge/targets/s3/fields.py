@@ -37,12 +37,14 @@ def _read_fields(fields: Fields, _: Transform | None) -> dict[str, Any]:
     if prefix and not _PREFIX.fullmatch(prefix):
         remedy = "Write parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them, such as orders/big"
         fields.add_to("prefix", f"{prefix!r} is not a valid prefix", remedy)
-    what = "{} is about single deliveries, but a target of the type s3 takes spans as a whole"
+    what = "{} applies to single deliveries, but a target of type s3 takes many deliveries as one object"
     fields.refuse(_SINGLE_DELIVERY_FIELDS, what, "Remove it")
     tolerance = fields.get("errors_tolerance")
     if tolerance is not None and tolerance.value == "none":
         fields.refuse(
-            ["errors_tolerance"], "objects of a bucket have no order, but {}: none requires an order", "Remove it"
+            ["errors_tolerance"],
+            "{}: none requires ordered deliveries, but the objects of a bucket have no order",
+            "Remove it",
         )
     return {
         "connection": fields.name("connection", required=True),
