@@ -53,15 +53,24 @@ def test_a_wide_terminal_gets_the_same(shown: Shown) -> None:
     assert shown(200, COLUMNS, ROWS, ids={"name"}) == shown(None, COLUMNS, ROWS, ids={"name"})
 
 
-@pytest.mark.parametrize(("terminal", "no_color", "styled"), [(True, "", True), (True, "1", False), (False, "", False)])
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "term", "styled"),
+    [(True, "", "xterm", True), (True, "1", "xterm", False), (True, "", "dumb", False), (False, "", "xterm", False)],
+)
 def test_only_a_terminal_gets_style_and_no_color_removes_it(
-    terminal: bool, no_color: str, styled: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: bool,
+    no_color: str,
+    term: str,
+    styled: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A pipe gets plain text; so does a terminal whose user has set NO_COLOR (https://no-color.org)."""
+    """A pipe gets plain text; so does a terminal with NO_COLOR (https://no-color.org) or TERM=dumb."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
     monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", term)
 
-    output.show_table("Rows", ["a"], [["b"]])
+    output.show_table("Rows", ["a", "state"], [["b", "failed"]])
 
     assert ("\x1b[" in capsys.readouterr().out) == styled
 

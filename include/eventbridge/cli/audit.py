@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eventbridge.cli.colour import styled
 from eventbridge.cli.output import JsonOption, plural, print_line, show_document, show_fields, show_table, visible
 from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime
@@ -83,7 +85,7 @@ def show_reconciliation(result: Audit) -> None:
         )
         print_line()
     for difference in result.differences:
-        print_line(f"DIFFERENCE {visible(difference)}")
+        print_line(f"{styled('DIFFERENCE', sys.stdout, typer.colors.RED)} {visible(difference)}")
     if any(difference.startswith("batch ") for difference in result.differences):
         print_line("`eventbridge batches repair BATCH --dry-run` shows what can be repaired")
     if result.differences:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import typer
 
 from eventbridge import errors
+from eventbridge.cli.colour import styled
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_text import plain
 
@@ -86,7 +87,7 @@ def failure(code: str, message: str, exit_code: int, **more: object) -> str:
     if has_json_option(sys.argv[1:]):
         fields = {"code": code, "message": message, "remedy": _remedy(message), "exit_code": exit_code}
         return write_document({"error": fields | plain(more)}) + "\n"
-    return f"Error: {message}\n"
+    return f"{styled('Error:', sys.stderr, typer.colors.RED)} {message}\n"
 
 
 def _remedy(message: str) -> str | None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, TextIO
 
 import typer
 
+from eventbridge.cli.colour import STATE_NAMES, state_styled, styled
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.json_text import bytes_as_text, plain
@@ -92,7 +93,7 @@ def note(text: str) -> None:
 
 def warn(text: str) -> None:
     """Print a warning on standard error; the command continues, but perhaps not as intended."""
-    sys.stderr.write(f"Warning: {text}\n")
+    sys.stderr.write(f"{styled('Warning:', sys.stderr, typer.colors.YELLOW)} {text}\n")
 
 
 def show_document(value: Any) -> None:
@@ -213,7 +214,8 @@ def show_fields(fields: Iterable[tuple[str, object]]) -> None:
     name_width = max((_width(name) for name, _, _ in filled), default=0)
     number_width = max((_width(value) for _, value, number in filled if number), default=0)
     for name, value, number in filled:
-        print_line(f"{name.ljust(name_width)}{_GAP}{value.rjust(number_width) if number else value}")
+        shown = value.rjust(number_width) if number else _paint(name, value)
+        print_line(f"{name.ljust(name_width)}{_GAP}{shown}")
 
 
 def show_text(title: str, content: str) -> None:
@@ -300,7 +302,7 @@ def _layout(
             return _as_blocks(columns, cells)
         cells = short
     header, *lines = _as_lines(columns, cells, numeric, widths)
-    return [header if room is None or os.environ.get("NO_COLOR") else typer.style(header, bold=True), *lines]
+    return [styled(header, sys.stdout), *lines]
 
 
 def _natural_widths(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
@@ -331,18 +333,19 @@ def _narrow_columns(widths: Sequence[int], least: Sequence[int], room: int) -> l
 def _as_lines(
     columns: Sequence[str], cells: list[list[str]], numeric: list[bool], widths: Sequence[int]
 ) -> Iterable[str]:
-    yield _table_line(columns, numeric, widths)
+    yield _table_line(columns, columns, numeric, widths)
     for row in cells:
         wrapped = [_wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
         for number in range(max(map(len, wrapped))):
-            yield _table_line([part[number] if number < len(part) else "" for part in wrapped], numeric, widths)
+            parts = [part[number] if number < len(part) else "" for part in wrapped]
+            yield _table_line(columns, parts, numeric, widths)
 
 
-def _table_line(parts: Sequence[str], numeric: Sequence[bool], widths: Sequence[int]) -> str:
+def _table_line(columns: Sequence[str], parts: Sequence[str], numeric: Sequence[bool], widths: Sequence[int]) -> str:
     padded = []
-    for part, right, width in zip(parts, numeric, widths, strict=True):
+    for name, part, right, width in zip(columns, parts, numeric, widths, strict=True):
         space = " " * (width - _width(part))
-        padded.append(space + part if right else part + space)
+        padded.append(space + part if right else _paint(name, part) + space)
     return (_GAP + _GAP.join(padded)).rstrip()
 
 
@@ -352,7 +355,12 @@ def _as_blocks(columns: Sequence[str], cells: list[list[str]]) -> Iterable[str]:
         if number:
             yield ""
         for name, cell in zip(columns, row, strict=True):
-            yield f"{_GAP}{name.ljust(width)}{_GAP}{cell}".rstrip()
+            yield f"{_GAP}{name.ljust(width)}{_GAP}{_paint(name, cell)}".rstrip()
+
+
+def _paint(name: str, cell: str) -> str:
+    """Return the cell of a column, in colour if it is a state."""
+    return state_styled(cell, sys.stdout) if name in STATE_NAMES else cell
 
 
 def _wrap(cell: str, width: int) -> list[str]:
