@@ -17,6 +17,9 @@ NOT_BEFORE = "not_before"
 INTERRUPTED = "Interrupted"
 #: The error class of an attempt that a proxy prevented, which says nothing about the target.
 PROXY_FAILED = "ProxyFailed"
+#: The error class of a delivery that was not sent because its target has too much to do; the target is paused as after
+#: a response with 429.
+TARGET_BUSY = "TargetBusy"
 
 #: Why a shadow's delivery counts as settled although its target does not have it: it could not be rendered, or was not
 #: sent before its batch ended.

@@ -11,6 +11,7 @@ from eventbridge.model.outcome import (
     DELIVERED,
     INTERRUPTED,
     NOT_BEFORE,
+    TARGET_BUSY,
     TARGET_PAUSED,
     DeadLettered,
     Outcome,
@@ -188,13 +189,13 @@ def retry_after(header: str | None, now: datetime, longest: timedelta) -> dateti
 
 
 def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: datetime, draw: float) -> datetime | None:
-    """Return the end of the pause that a response with 429 asked for; None if it asked for none or the pause is over.
+    """Return the end of the pause that a response asked for; None if it asked for none or the pause is over.
 
-    The pause is its `Retry-After`, at most `retry_after_max`; without `Retry-After`, it is the policy's wait after
-    attempt `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After` concerns only its own delivery, because its
-    target may accept the next one.
+    A response with 429 or TARGET_BUSY asks for one. The pause is its `Retry-After`, at most `retry_after_max`; without
+    `Retry-After`, it is the policy's wait after attempt `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After`
+    concerns only its own delivery, because its target may accept the next one.
     """
-    if response.code != 429:
+    if response.code != 429 and response.error_class != TARGET_BUSY:
         return None
     until = retry_after(response.retry_after, now, terms.retry_after_max)
     if until is None:

@@ -172,8 +172,8 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
         "blackout_dates": (_list_of({"type": "string"}), "Closed days, as YYYY-MM-DD."),
     },
     "a batch": {
-        "count": (_whole(2, 200), "Deliveries in one request, at most."),
-        "bytes": (_SIZE, "Bytes of one request, at most."),
+        "count": (_whole(2, 10_000), "Deliveries in one request or DAG run, at most; http: 200."),
+        "bytes": (_SIZE, "Bytes of one request or DAG run, at most."),
     },
     "a signature": {
         "headers": (_one_of(SIGNATURE_HEADERS), "standard: webhook-id, -timestamp, -signature. svix: svix-id, ..."),
@@ -214,6 +214,9 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "max_in_flight": (_whole(1, 10_000), "Requests or messages at a time from one push task."),
     "content_mode": (_one_of(CONTENT_MODES), "How an event is sent that is not rendered."),
     "path": (_TEXT, "The file to append to."),
+    "dag_id": (_TEXT, "The DAG to start."),
+    "asset": (_TEXT, "The asset to make events of, by name or URI."),
+    "partition_key": (_TEXT, "The member of the payload that holds the partition key."),
     "batch": (_ref("a batch"), "Several deliveries in one request."),
     "method": (_one_of(METHODS), "The method of the requests; default POST."),
     "headers": (_mapping_of(_TEXT), "Headers of every request, by name. Never secrets."),

@@ -255,6 +255,7 @@ TARGET_TYPES: Final = Registry(
         "kafka": "eventbridge.targets.kafka.fields:KAFKA",
         "rocketmq": "eventbridge.targets.rocketmq.fields:ROCKETMQ",
         "s3": "eventbridge.targets.s3.fields:S3",
+        "airflow": "eventbridge.targets.airflow.fields:AIRFLOW",
     },
 )
 

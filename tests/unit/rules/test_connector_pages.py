@@ -30,6 +30,10 @@ class Asked(Fields):
         self.defaults.setdefault(name, "required" if required else "none")
         return super().get(name, required=required)
 
+    def flag(self, name: str, *, default: Any) -> Any:
+        self.defaults[name] = "`true`" if default else "`false`"
+        return super().flag(name, default=default)
+
     def duration(self, name: str, default: Any, low: float, high: float) -> Any:
         self.defaults[name] = f"`{write_duration(default)}`"
         return super().duration(name, default, low, high)
@@ -64,6 +68,7 @@ def fields_of(of: SourceType | TargetType) -> dict[str, str]:
         ("rocketmq", "Fields of the source", SOURCE_TYPES.get("rocketmq")),
         ("rocketmq", "Fields of the target", TARGET_TYPES.get("rocketmq")),
         ("s3", "Fields of the target", TARGET_TYPES.get("s3")),
+        ("airflow", "Fields of the target", TARGET_TYPES.get("airflow")),
         ("sqs", "Fields of the source", SOURCE_TYPES.get("sqs")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

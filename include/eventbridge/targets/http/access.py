@@ -108,7 +108,7 @@ class Access:
             body = exchange.body
         if response.accepted:
             return read_token(client, body)
-        where = f"{client.origin} (token_url of connection {client.connection!r})"
+        where = client.place
         if response.code is None:
             raise TokenUnavailable(f"{where} returned no token: {response.error_class}: {response.error}")
         reason = why_refused(response.response_head, exchange.veiled)

@@ -6,6 +6,7 @@ import base64
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from eventbridge.config.connection import Connection
@@ -25,6 +26,8 @@ from eventbridge.targets.http.tokens import TokenClient
 # more than RFC 6750, 2.1, allows, because some issuers put any visible character into tokens
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _DEFAULT_API_KEY_HEADER = "x-api-key"
+#: The `client_secret_in` of a connection whose `token_url` is the login of an Airflow (POST /auth/token).
+AIRFLOW_LOGIN: Final = "airflow_login"
 
 #: All extras of a connection that an http target reads, here or for its URL and TLS.
 EXTRAS = frozenset(
@@ -158,7 +161,7 @@ def _client_credentials(connection: Connection) -> Credentials:
     if not connection.login or not connection.password:
         what = "has an extra `token_url`, but no login (the client id) or no password (the client secret)"
         raise _unusable(connection, f"{what}. Add what is missing")
-    if secret_in not in ("header", "body"):
+    if secret_in not in ("header", "body", AIRFLOW_LOGIN):
         raise _unusable(
             connection, "has an extra `client_secret_in` that is neither header nor body. Write header or body"
         )
@@ -183,6 +186,7 @@ def _client_credentials(connection: Connection) -> Credentials:
         scope=_text(connection, "scope"),
         audience=_text(connection, "audience"),
         secret_in_body=secret_in == "body",
+        airflow_login=secret_in == AIRFLOW_LOGIN,
     )
     return Credentials(client=client, secrets=client.secrets)
 

@@ -26,7 +26,19 @@ from eventbridge.targets.ssrf_guard import SsrfGuard
 
 
 def open_http(opening: TargetSetup[HttpFields]) -> Target:
-    """Return an http target; raises UserError if it is unusable, ConnectionUnusable if its connection is.
+    """Return an http target; raises UserError if it is unusable, ConnectionUnusable if its connection is."""
+    target, clock = opening.target, opening.clock
+    endpoint, access = endpoint_and_access(opening)
+    if target.batch is not None:
+        limits = Limits(target.batch.count, target.batch.size_bytes)
+        return BatchingHttpTarget(
+            endpoint, limits=limits, max_in_flight=target.max_in_flight, access=access, clock=clock
+        )
+    return HttpTarget(endpoint, max_in_flight=target.max_in_flight, access=access, clock=clock)
+
+
+def endpoint_and_access(opening: TargetSetup[HttpFields]) -> tuple[Endpoint, Access]:
+    """Return where an http target sends its requests, and the credentials for it; raises as `open_http` does.
 
     The connection is read now, and again after a response 401 or 407.
     """
@@ -72,13 +84,7 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
     handshake = None
     if target.handshake is not None:
         handshake = Handshake(endpoint, target.handshake, target.rate_per_second)
-    access = Access(read, token_endpoint, clock, handshake)
-    if target.batch is not None:
-        limits = Limits(target.batch.count, target.batch.size_bytes)
-        return BatchingHttpTarget(
-            endpoint, limits=limits, max_in_flight=target.max_in_flight, access=access, clock=clock
-        )
-    return HttpTarget(endpoint, max_in_flight=target.max_in_flight, access=access, clock=clock)
+    return endpoint, Access(read, token_endpoint, clock, handshake)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,11 @@ class TokenUnavailable(EventBridgeError):
 
 @dataclass(frozen=True)
 class TokenClient:
-    """An OAuth2 client and its token endpoint; equal clients share a token. Its repr shows no secret."""
+    """An OAuth2 client and its token endpoint; equal clients share a token. Its repr shows no secret.
+
+    With `airflow_login`, the endpoint is that of an Airflow: it takes id and secret as a user's name and password, in
+    JSON.
+    """
 
     connection: str
     url: str = field(repr=False)
@@ -42,6 +46,13 @@ class TokenClient:
     scope: str = ""
     audience: str = ""
     secret_in_body: bool = False
+    airflow_login: bool = False
+
+    @property
+    def place(self) -> str:
+        """Return how messages name the endpoint."""
+        what = "login" if self.airflow_login else "token_url"
+        return f"{self.origin} ({what} of connection {self.connection!r})"
 
     @property
     def origin(self) -> str:
@@ -65,6 +76,9 @@ class TokenClient:
 
     def request(self) -> tuple[list[str | bytes], bytes]:
         """Return header lines and body of a request for a token."""
+        if self.airflow_login:
+            login = {"username": self.client_id, "password": self.client_secret}
+            return ["content-type: application/json", "accept: application/json"], json.dumps(login).encode()
         form = {"grant_type": "client_credentials", "scope": self.scope, "audience": self.audience}
         lines: list[str | bytes] = ["content-type: application/x-www-form-urlencoded", "accept: application/json"]
         if self.secret_in_body:
@@ -148,7 +162,7 @@ class AccessTokens:
 
 def read_token(client: TokenClient, body: bytes) -> AccessToken:
     """Return the token in a response (RFC 6749, 5.1); raises TokenUnavailable, whose message shows none of it."""
-    where = f"{client.origin} (token_url of connection {client.connection!r})"
+    where = client.place
     try:
         response = json.loads(body)
     except (ValueError, RecursionError):

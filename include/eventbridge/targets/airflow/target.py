@@ -1,0 +1,365 @@
+"""Implements the Airflow target, which starts DAG runs or makes asset events through Airflow's public REST API (v2)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from eventbridge.config.connection import Connection
+from eventbridge.errors import ConnectionUnusable
+from eventbridge.model.outcome import TARGET_BUSY, Response
+from eventbridge.targets.airflow.fields import AirflowFields
+from eventbridge.targets.http.access import Access
+from eventbridge.targets.http.address import origin_of
+from eventbridge.targets.http.credentials import AIRFLOW_LOGIN, Credentials
+from eventbridge.targets.http.egress import AddressRefused, HostUnknown, routed
+from eventbridge.targets.http.endpoint import Endpoint
+from eventbridge.targets.http.exchange import Exchange
+from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.open import endpoint_and_access
+from eventbridge.targets.http.target import HttpTarget
+from eventbridge.targets.http.tokens import TokenUnavailable
+from eventbridge.targets.lines import json_line
+from eventbridge.targets.open import TargetSetup
+from eventbridge.targets.protocol import DeliverySpan, Request
+
+#: For how many seconds a process uses what Airflow said about a DAG, and about an asset, whose id never changes.
+_DAG_SECONDS: Final = 5.0
+_ASSET_SECONDS: Final = 300.0
+#: How soon deliveries to a DAG with as many runs as it may have are tried again.
+_BUSY_SECONDS: Final = 10
+_RUNS: Final = "queued", "running"
+
+
+class LookUpFailed(Exception):
+    """A DAG or an asset cannot take deliveries now; `error_class` names the reason."""
+
+    def __init__(self, error_class: str, message: str) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+
+
+@dataclass
+class _Known:
+    """What Airflow said about a DAG or an asset: how many runs may start, or the asset's id.
+
+    One thread at a time asks, with the lock held. `room` is None if the number of runs is not limited.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    good_until: float = 0.0
+    room: int | None = None
+    asset_id: int = 0
+
+    def take_room(self) -> bool:
+        """Return whether one more run may start, and count it."""
+        with self.lock:
+            if self.room is None:
+                return True
+            self.room -= 1
+            return self.room >= 0
+
+
+@cache
+def _known(url: str, connection: str) -> _Known:
+    """Return what this process knows about a destination; a connection's account decides what it may see."""
+    return _Known()
+
+
+class AirflowTarget:
+    """Starts a run of one DAG for each delivery or span, or makes an event of one asset for each delivery.
+
+    The id of a run is that of its delivery or span, so that Airflow refuses to start it twice (409), which counts as
+    accepted. No run is started while the DAG is paused, or has `max_active_runs` queued and running runs; pushes that
+    work at the same time may exceed that by the runs that each of them starts. An asset event has no id in Airflow, so
+    it holds the delivery's in its extra.
+    """
+
+    flush_every = 1
+    more_of_response = 0
+
+    def __init__(
+        self, rule: AirflowFields, endpoint: Endpoint, access: Access, base: str, *, clock: Callable[[], datetime]
+    ) -> None:
+        self._rule = rule
+        self._endpoint = endpoint
+        self._access = access
+        self._base = base
+        self._clock = clock
+        self._http = HttpTarget(endpoint, max_in_flight=rule.max_in_flight, access=access, clock=clock)
+        path = f"dags/{rule.dag_id}" if rule.dag_id else f"assets/{rule.asset}"
+        self._known = _known(f"{base}/{path}", rule.connection)
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Start a run or make an event for every request, see `protocol.Target`."""
+        if not requests or self._clock() >= until:
+            return
+        try:
+            self._look_up(until)
+        except (LookUpFailed, TokenUnavailable, AddressRefused, HostUnknown) as failure:
+            yield from self._unsent(requests, failure, until)
+            return
+        refused: deque[tuple[int, Response]] = deque()
+        with closing(self._http.deliver(self._prepared(requests, refused), until)) as responses:
+            for index, response in responses:
+                yield from _drained(refused)
+                yield index, self._read(response)
+        yield from _drained(refused)
+
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
+        """Start one run with all deliveries of a span, see `protocol.SpanTarget`."""
+        request = Request(0, span.name, _events(span.payloads), "application/json")
+        for _, response in self.deliver([request], until):
+            return response
+        return None
+
+    def flush(self) -> None:
+        """Return immediately, because Airflow has stored what it acknowledged."""
+
+    def check(self) -> str | None:
+        """Return why the DAG or the asset cannot take deliveries now, None if it can; starts nothing."""
+        if (problem := self._http.check()) is not None:
+            return problem
+        self._known.good_until = 0.0
+        try:
+            self._look_up(self._clock() + timedelta(seconds=self._rule.timeout_seconds))
+        except LookUpFailed as failure:
+            return str(failure)
+        except (TokenUnavailable, AddressRefused, HostUnknown) as failure:
+            return f"{type(failure).__name__}: {failure}"
+        return None
+
+    def close(self) -> None:
+        """Close connections."""
+        self._http.close()
+
+    def _prepared(self, requests: Sequence[Request], refused: deque[tuple[int, Response]]) -> Iterator[Request]:
+        """Yield what is sent for each request; those that are not sent are added to `refused`."""
+        for request in requests:
+            now = self._clock()
+            body = self._body(request)
+            if isinstance(body, str):
+                response = Response(False, now, 0.0, error_class="MessageRefused", error=body)
+                refused.append((request.index, response))
+            elif not self._known.take_room():
+                what = f"DAG {self._rule.dag_id!r} has as many queued and running runs as its max_active_runs"
+                response = Response(
+                    False, now, 0.0, error_class=TARGET_BUSY, error=what, retry_after=str(_BUSY_SECONDS)
+                )
+                refused.append((request.index, response))
+                return
+            else:
+                yield Request(request.index, request.delivery_id, body, "application/json", request.headers)
+
+    def _body(self, request: Request) -> bytes | str:
+        """Return the body of a request to Airflow, or why there is none."""
+        try:
+            found = msgspec.json.decode(request.payload)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            found = None
+        if not isinstance(found, dict):
+            what = "the conf of a DAG run" if self._rule.dag_id else "the extra of an asset event"
+            return f"{what} is a JSON object, but the payload is not. Let the transform of the target produce one"
+        key, name = "", self._rule.partition_key
+        if name:
+            value = found.get(name)
+            if not isinstance(value, str) or not value.strip() or len(value) > 250:
+                return f"the member {name!r} of the payload is the partition key, which has 1 to 250 characters"
+            key = f'"partition_key":{json.dumps(value)},'
+        if self._rule.dag_id:
+            head = f'{{"dag_run_id":"{request.delivery_id}","logical_date":null,{key}"conf":'
+            return head.encode() + request.payload + b"}"
+        members = request.payload.strip()[1:]
+        comma = b"," if found else b""
+        head = f'{{"asset_id":{self._known.asset_id},{key}"extra":{{"delivery_id":"{request.delivery_id}"'
+        return head.encode() + comma + members + b"}"
+
+    def _read(self, response: Response) -> Response:
+        """Return what a response of Airflow means for the delivery."""
+        if response.code == 409 and self._rule.dag_id:
+            return response._replace(accepted=True)  # the run exists, because an earlier try started it
+        if response.accepted or response.code is None or response.error is not None:
+            return response
+        problem = self._problem_of(response.code)
+        return response if problem is None else response._replace(error=problem)
+
+    def _problem_of(self, code: int | None) -> str | None:
+        if code == 404:
+            return f"{self._what} does not exist in the Airflow at {self._base}. {self._remedy}"
+        if code == 403:
+            rights = (
+                "read the DAG and its runs, and create runs" if self._rule.dag_id else "read assets and create events"
+            )
+            return f"the account of connection {self._rule.connection!r} must be able to {rights}"
+        return None
+
+    @property
+    def _what(self) -> str:
+        return f"DAG {self._rule.dag_id!r}" if self._rule.dag_id else f"asset {self._rule.asset!r}"
+
+    @property
+    def _remedy(self) -> str:
+        if self._rule.dag_id:
+            return "Deploy the DAG, or correct dag_id"
+        return "Deploy a DAG that names the asset, or correct asset"
+
+    def _look_up(self, until: datetime) -> None:
+        """Ask Airflow whether the DAG or the asset takes deliveries, unless this process did so lately.
+
+        Raises LookUpFailed, TokenUnavailable, AddressRefused and HostUnknown.
+        """
+        known = self._known
+        with known.lock:
+            if time.monotonic() < known.good_until:
+                return
+            credentials = self._access.ready(until)
+            if self._rule.dag_id:
+                known.room = self._room(credentials)
+                known.good_until = time.monotonic() + _DAG_SECONDS
+            else:
+                known.asset_id = self._asset_id(credentials)
+                known.good_until = time.monotonic() + _ASSET_SECONDS
+
+    def _room(self, credentials: Credentials) -> int | None:
+        """Return how many runs of the DAG may start, None if their number is unknown or not limited."""
+        path = f"dags/{quote(self._rule.dag_id, safe='')}"
+        dag = self._get(path, credentials)
+        if dag is None:
+            return None
+        if dag.get("has_import_errors"):
+            raise LookUpFailed("DagBroken", f"{self._what} has import errors in the Airflow at {self._base}. Repair it")
+        if dag.get("is_paused"):
+            raise LookUpFailed("DagPaused", f"{self._what} is paused in the Airflow at {self._base}. Unpause it there")
+        most = dag.get("max_active_runs")
+        runs = self._get(f"{path}/dagRuns?limit=1&" + "&".join(f"state={state}" for state in _RUNS), credentials)
+        active = None if runs is None else runs.get("total_entries")
+        if not isinstance(most, int) or most < 1 or not isinstance(active, int):
+            return None
+        return max(0, most - active)
+
+    def _asset_id(self, credentials: Credentials) -> int:
+        name = self._rule.asset
+        column = "uri" if "://" in name else "name"
+        found = self._get(f"assets?limit=100&{column}_pattern={quote(name, safe='')}", credentials)
+        listed = [] if found is None else found.get("assets")
+        for asset in listed if isinstance(listed, list) else []:
+            if (
+                isinstance(asset, dict)
+                and name in (asset.get("name"), asset.get("uri"))
+                and isinstance(asset.get("id"), int)
+            ):
+                return int(asset["id"])
+        raise LookUpFailed("AssetMissing", f"{self._problem_of(404)}")
+
+    def _get(self, path: str, credentials: Credentials) -> Mapping[str, Any] | None:
+        """Return an object of Airflow's; None if the login is refused (401), which the request itself will renew.
+
+        Raises LookUpFailed, AddressRefused and HostUnknown.
+        """
+        endpoint = replace(self._endpoint, url=f"{self._base}/api/v2/{path}", method="GET", whole_responses=True)
+        with closing(Exchange(routed(endpoint))) as exchange:
+            exchange.use(credentials)
+            exchange.started_at = self._clock()
+            exchange.prepare(["Expect:", "content-type:", "accept: application/json", *credentials.lines], b"")
+            response, body = exchange.perform(), exchange.body
+        if response.code == 401:
+            return None
+        if response.code is None:
+            raise LookUpFailed(response.error_class or "NetworkError", f"{self._base}: {response.error}")
+        if response.code == 404:
+            raise LookUpFailed("DagMissing" if self._rule.dag_id else "AssetMissing", f"{self._problem_of(404)}")
+        if not response.accepted:
+            problem = self._problem_of(response.code) or f"GET /api/v2/{path}: HTTP {response.code}"
+            raise LookUpFailed(f"HTTP {response.code}", problem)
+        try:
+            found = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            found = None
+        if not isinstance(found, dict):
+            raise LookUpFailed(
+                "NotAirflow", f"{self._base} does not respond as Airflow's REST API (v2) does. Check url"
+            )
+        return found
+
+    def _unsent(
+        self, requests: Sequence[Request], failure: Exception, until: datetime
+    ) -> Iterator[tuple[int, Response]]:
+        """Yield the failure for each request, because asking again for each would flood Airflow."""
+        name = failure.error_class if isinstance(failure, LookUpFailed) else type(failure).__name__
+        for request in requests:
+            now = self._clock()
+            if now >= until:
+                return
+            yield request.index, Response(False, now, 0.0, error_class=name, error=str(failure))
+
+
+def _drained(refused: deque[tuple[int, Response]]) -> Iterator[tuple[int, Response]]:
+    while refused:
+        yield refused.popleft()
+
+
+def _events(payloads: pa.Array) -> bytes:
+    """Return a JSON object with all payloads in the array `events`."""
+    lines = [json_line(payload or b"")[:-1] for payload in payloads.to_pylist()]
+    return b'{"events":[' + b",".join(lines) + b"]}"
+
+
+def open_airflow(opening: TargetSetup[AirflowFields]) -> AirflowTarget:
+    """Return an Airflow target; reads its connection now, and again after a response 401.
+
+    Raises UserError if the rule file makes it unusable, ConnectionUnusable if its connection is unusable.
+    """
+    target = opening.target
+    base = (target.url or _address(opening, opening.connections(target.connection))).rstrip("/")
+    path = f"dags/{quote(target.dag_id, safe='')}/dagRuns" if target.dag_id else "assets/events"
+    http = HttpFields(
+        name=target.name,
+        url=f"{base}/api/v2/{path}",
+        connection=target.connection,
+        allow_http=target.allow_http,
+        timeout_seconds=target.timeout_seconds,
+        max_in_flight=target.max_in_flight,
+    )
+    setup = TargetSetup(
+        opening.rule,
+        http,
+        lambda name: _with_login(opening.connections(name), base),
+        opening.clock,
+        opening.allow_addresses,
+        opening.locations,
+    )
+    endpoint, access = endpoint_and_access(setup)
+    return AirflowTarget(target, endpoint, access, base, clock=opening.clock)
+
+
+def _address(opening: TargetSetup[AirflowFields], connection: Connection) -> str:
+    """Return the address of the Airflow that a connection is for."""
+    origin = origin_of(connection)
+    if origin is None:
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r} names no host, and target {opening.target.name!r} of rule {opening.rule!r} "
+            "has no url. Give the connection the host of the Airflow, such as https://airflow.example."
+        )
+    scheme, host, port = origin
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}" + (f":{port}" if port else "")
+
+
+def _with_login(connection: Connection, base: str) -> Connection:
+    """Return a connection whose login and password are exchanged for a token, as Airflow's REST API wants it."""
+    if not connection.login or connection.extra.get("token_url"):
+        return connection
+    extra = {**connection.extra, "token_url": f"{base}/auth/token", "client_secret_in": AIRFLOW_LOGIN}
+    return replace(connection, extra=extra)

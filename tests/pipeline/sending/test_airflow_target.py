@@ -1,0 +1,298 @@
+"""The target type `airflow` at Airflow's own API server."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pipeline.delivering import RunningClock, Sending, settled
+from pipeline.dying import DIED, DONE, push_that_dies
+from services.airflow import PASSWORD, USER, AirflowServer
+
+from eventbridge.config.connection import Connection
+from eventbridge.delivery.push import push
+from eventbridge.errors import ConnectionUnusable, RuleFileError
+from eventbridge.model.outcome import Response
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.repair.audit import audit
+from eventbridge.rules.load import load_rules
+from eventbridge.rules.model import Target
+from eventbridge.targets.airflow.target import AirflowTarget
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import DeliverySpan, Request
+
+AT = datetime(2026, 11, 30, 9, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
+    """Airflow's API server, with three DAGs and an asset."""
+    with AirflowServer(tmp_path_factory.mktemp("airflow") / "home") as server:
+        yield server
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def later(seconds: float = 30.0) -> datetime:
+    return now() + timedelta(seconds=seconds)
+
+
+def read(folder: Path, fields: str) -> Target:
+    """Return the target of a rule file with these fields."""
+    folder.mkdir(exist_ok=True)
+    (folder / "r.yaml").write_text(
+        "buses: {b: {source: {type: embedded}}}\n"
+        f"rules: {{r: {{bus: b, pattern: {{}}, targets: {{jobs: {{type: airflow, connection: there, {fields}}}}}}}}}\n"
+    )
+    return load_rules(folder).rules["r"].destinations["jobs"]
+
+
+def opened(airflow: AirflowServer, folder: Path, fields: str, **connection: Any) -> AirflowTarget:
+    """Open a target of a rule, with the connection of the user that may do everything."""
+    given = {"host": airflow.url, "login": USER, "password": PASSWORD, **connection}
+    target = open_target(
+        "r",
+        read(folder / "rules", f"allow_http: true, {fields}"),
+        lambda name: Connection(name, "http", **given),
+        now,
+        (ip_network("127.0.0.0/8"),),
+    )
+    assert isinstance(target, AirflowTarget)
+    return target
+
+
+def requests_of(*payloads: object) -> list[Request]:
+    return [
+        Request(index, str(uuid.uuid4()), json.dumps(payload).encode(), "application/json")
+        for index, payload in enumerate(payloads)
+    ]
+
+
+def delivered(target: AirflowTarget, requests: list[Request]) -> dict[int, Response]:
+    with closing(target):
+        return dict(target.deliver(requests, later()))
+
+
+def confs(runs: Mapping[str, Any], requests: list[Request]) -> list[object]:
+    return [runs[request.delivery_id]["conf"] for request in requests]
+
+
+def test_a_delivery_starts_one_run_however_often_it_is_sent(airflow: AirflowServer, tmp_path: Path) -> None:
+    """The run has the delivery's id and its payload as conf; Airflow refuses the second, which counts as delivered."""
+    requests = requests_of({"order": "A-1", "total": 12345678901234567890}, {"order": "ü", "lines": [{"n": 1.50}]})
+    first = delivered(opened(airflow, tmp_path, "dag_id: load_orders"), requests)
+    again = delivered(opened(airflow, tmp_path, "dag_id: load_orders"), requests)
+
+    assert [(each.accepted, each.code) for each in first.values()] == [(True, 200)] * 2
+    assert [(each.accepted, each.code) for each in again.values()] == [(True, 409)] * 2
+    runs = airflow.runs("load_orders")
+    assert confs(runs, requests) == [json.loads(request.payload) for request in requests]
+
+
+def test_a_batch_of_deliveries_starts_one_run(airflow: AirflowServer, tmp_path: Path) -> None:
+    """All events of the span are in the run's conf; what is not JSON is a string; a repeat starts nothing."""
+    payloads = [b'{"n": 1}', b"[2]", b"plain text"]
+    ids = [uuid.uuid4().bytes for _ in payloads]
+    span = DeliverySpan(f"20261130T090000Z-{uuid.uuid4().hex}", AT, pa.array(ids), pa.array(payloads))
+    responses = []
+    for _ in range(2):
+        with closing(opened(airflow, tmp_path, "dag_id: load_orders, batch: {count: 100}")) as target:
+            responses.append(target.deliver_span(span, later()))
+
+    assert [(each.accepted, each.code) for each in responses if each is not None] == [(True, 200), (True, 409)]
+    assert airflow.runs("load_orders")[span.name]["conf"] == {"events": [{"n": 1}, [2], "plain text"]}
+
+
+def test_no_more_runs_are_started_than_the_dag_may_have(airflow: AirflowServer, tmp_path: Path) -> None:
+    """At max_active_runs the target asks for a pause instead; the deliveries behind it are not tried."""
+    target = opened(airflow, tmp_path, "dag_id: few")
+    responses = delivered(target, requests_of(*({"n": n} for n in range(6))))
+
+    assert sorted(responses) == [0, 1, 2, 3]
+    assert [response.accepted for _, response in sorted(responses.items())] == [True] * 3 + [False]
+    assert (responses[3].error_class, responses[3].retry_after) == ("TargetBusy", "10")
+    assert len(airflow.runs("few")) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "error_class", "text"),
+    [
+        ("dag_id: no_such_dag", "DagMissing", "DAG 'no_such_dag' does not exist in the Airflow at"),
+        ("dag_id: paused", "DagPaused", "DAG 'paused' is paused in the Airflow at"),
+        ("asset: no_such_asset", "AssetMissing", "asset 'no_such_asset' does not exist in the Airflow at"),
+    ],
+)
+def test_a_dag_that_cannot_run_is_named(
+    airflow: AirflowServer, tmp_path: Path, fields: str, error_class: str, text: str
+) -> None:
+    """Nothing is sent; the deliveries are tried again, because somebody may deploy or unpause the DAG."""
+    requests = requests_of({"n": 1}, {"n": 2})
+    responses = delivered(opened(airflow, tmp_path, fields), requests)
+    with closing(opened(airflow, tmp_path, fields)) as target:
+        problem = target.check()
+
+    assert [(each.accepted, each.error_class) for each in responses.values()] == [(False, error_class)] * 2
+    assert text in str(responses[0].error)
+    assert problem is not None
+    assert text in problem
+
+
+def test_an_asset_event_has_the_payload_and_the_delivery_id(airflow: AirflowServer, tmp_path: Path) -> None:
+    """The asset is named by name or URI; a member of the payload is the partition key."""
+    requests = requests_of({"day": "2026-11-30", "rows": 7}, {})
+    by_name = delivered(opened(airflow, tmp_path, "asset: orders, partition_key: day"), requests[:1])
+    by_uri = delivered(opened(airflow, tmp_path, 'asset: "s3://lake/orders"'), requests[1:])
+
+    assert [(each.accepted, each.code) for each in [*by_name.values(), *by_uri.values()]] == [(True, 200)] * 2
+    events = airflow.call("GET", "assets/events?order_by=timestamp")["asset_events"]
+    assert [(each["extra"]["delivery_id"], each["partition_key"]) for each in events] == [
+        (requests[0].delivery_id, "2026-11-30"),
+        (requests[1].delivery_id, None),
+    ]
+    assert events[0]["extra"]["rows"] == 7
+
+
+@pytest.mark.parametrize(
+    ("fields", "payload", "text"),
+    [
+        ("dag_id: load_orders", b'"text"', "the conf of a DAG run is a JSON object, but the payload is not"),
+        ("dag_id: load_orders", b'{"n": NaN}', "the conf of a DAG run is a JSON object, but the payload is not"),
+        ("asset: orders", b"[1]", "the extra of an asset event is a JSON object, but the payload is not"),
+        ("asset: orders, partition_key: day", b'{"day": 3}', "the member 'day' of the payload is the partition key"),
+    ],
+)
+def test_a_payload_that_airflow_cannot_take_is_refused_alone(
+    airflow: AirflowServer, tmp_path: Path, fields: str, payload: bytes, text: str
+) -> None:
+    """The delivery becomes a dead letter that says why; the one beside it is delivered."""
+    requests = [Request(0, str(uuid.uuid4()), payload, ""), *requests_of({"day": "x"})]
+    requests[1].index = 1
+    responses = delivered(opened(airflow, tmp_path, fields), requests)
+
+    assert (responses[0].error_class, responses[1].accepted) == ("MessageRefused", True)
+    assert text in str(responses[0].error)
+
+
+def test_a_wrong_password_is_reported_without_it(airflow: AirflowServer, tmp_path: Path) -> None:
+    """Nothing is sent, and the message names the connection."""
+    target = opened(airflow, tmp_path, "dag_id: load_orders", password="of-somebody-else")
+    (response,) = delivered(target, requests_of({"n": 1})).values()
+
+    assert response.error_class == "TokenUnavailable"
+    assert "login of connection 'there'" in str(response.error)
+    assert "Check the connection's login and password" in str(response.error)
+    assert "of-somebody-else" not in str(response)
+
+
+def test_a_healthy_target_passes_its_check(airflow: AirflowServer, tmp_path: Path) -> None:
+    """The check starts no run and makes no event."""
+    before = len(airflow.runs("load_orders"))
+    for fields in ("dag_id: load_orders", "dag_id: load_orders, batch: {count: 10}", "asset: orders"):
+        with closing(opened(airflow, tmp_path, fields)) as target:
+            assert target.check() is None
+    assert len(airflow.runs("load_orders")) == before
+
+
+def test_eventbridges_own_account_is_not_for_rules(airflow: AirflowServer, tmp_path: Path) -> None:
+    """A rule file cannot use the connection with which EventBridge manages pools and notes."""
+    target = read(tmp_path, f"allow_http: true, dag_id: x, url: '{airflow.url}'").model_copy(
+        update={"connection": "eventbridge_airflow"}
+    )
+    with pytest.raises(ConnectionUnusable, match="EventBridge's own for Airflow's API"):
+        open_target("r", target, lambda name: Connection(name, "http", airflow.url), now)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("", "has a dag_id or an asset"),
+        ("dag_id: a, asset: b", "has either dag_id or asset"),
+        ("dag_id: a/b", "'a/b' is not the id of a DAG"),
+        ("dag_id: eventbridge_redrive_dead_letters", "is a DAG of EventBridge, which rules may not start"),
+        ("asset: a, batch: {count: 2}", "batch puts many events into one DAG run"),
+        ("dag_id: a, batch: {}", "batch is empty"),
+        ("dag_id: a, batch: {count: 2}, ordering_key: $.subject", "ordering_key is about single deliveries"),
+        ("dag_id: a, url: 'http://airflow.example'", "http"),
+        ("dag_id: a, content_mode: binary", "content_mode"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused_in_the_rule_file(tmp_path: Path, fields: str, message: str) -> None:
+    """The error has the file and the line."""
+    with pytest.raises(RuleFileError) as refused:
+        read(tmp_path, fields)
+    assert message in str(refused.value)
+    assert "r.yaml:2" in str(refused.value)
+
+
+def at(airflow: AirflowServer, fields: str) -> str:
+    return f"{{type: airflow, connection: there, allow_http: true, {fields}}}"
+
+
+@pytest.fixture
+def with_airflow(site: Any, airflow: AirflowServer) -> None:
+    """Give the installation the connection `there`."""
+    connection = {"conn_type": "http", "host": airflow.url, "login": USER, "password": PASSWORD}
+    site.environ["EVENTBRIDGE_CONN_THERE"] = json.dumps(connection)
+    site.environ["EVENTBRIDGE_BATCH_TIMEOUT"] = "3600"
+
+
+@pytest.mark.parametrize("batch", ["", ", batch: {count: 10}"], ids=["single", "batch"])
+def test_a_push_may_die_anywhere_and_starts_no_run_twice(
+    sending: Sending, site: Any, with_airflow: None, airflow: AirflowServer, tmp_path: Path, batch: str
+) -> None:
+    """Killed around any send, response or record: each event is in exactly one run afterwards."""
+    before = airflow.runs("load_orders").keys()
+    batch_of = sending.routed(4, crm=at(airflow, f"dag_id: load_orders, max_in_flight: 1{batch}"))
+
+    for number in count(1):
+        wreck = site.copy(tmp_path / f"wreck-{number}")
+        code = push_that_dies(wreck.folder, wreck.environ, batch_of.batch_id, number)
+        runtime = wreck.reopen()
+        push(runtime, batch_of.batch_id, 0)
+        Sending(wreck, sending.receiver, sending.order).settle(batch_of)
+
+        statuses = {row.status for row in settled(runtime, batch_of.batch_id)["crm"]}
+        assert statuses == {"delivered"}
+        assert commit(runtime, batch_of.batch_id)
+        assert audit(runtime).differences == ()
+        wreck.close()
+        if code == DONE:
+            break
+        assert code == DIED
+    assert number > 3
+    started = {name: run for name, run in airflow.runs("load_orders").items() if name not in before}
+    events = [event for run in started.values() for event in run["conf"].get("events", [run["conf"]])]
+    assert Counter(event["id"] for event in events) == {event["id"]: 1 for event in events}
+    assert len(events) == 4
+
+
+def test_deliveries_wait_for_the_dag_and_none_is_lost(
+    sending: Sending, site: Any, with_airflow: None, airflow: AirflowServer, clock: RunningClock
+) -> None:
+    """A paused DAG costs attempts only; once it is unpaused, all of them start runs, up to max_active_runs."""
+    airflow.call("PATCH", "dags/paused", json={"is_paused": True})
+    retry = "retry: {policy: custom, max_retries: 5, initial_delay: 1m, multiplier: 1, max_delay: 1m, jitter: 0}"
+    runtime = sending.begin(20, crm=at(airflow, f"dag_id: paused, {retry}"))
+    batch_id = sending.deliver_batch()
+    assert batch_id is not None
+    assert airflow.runs("paused") == {}
+    reasons = {row.reason for row in settled(runtime, batch_id)["crm"] if row.attempts}
+    assert reasons == {"DagPaused"}
+
+    airflow.call("PATCH", "dags/paused", json={"is_paused": False})
+    for _ in range(3):
+        clock.advance(120)
+        sending.deliver()
+    assert len(airflow.runs("paused")) == 16
