@@ -93,8 +93,8 @@ class PackageMissing(UserError):
         extra = EXTRAS[package]
         return cls(
             f"{package} is not installed. It belongs to the extra {extra}: "
-            f"pip install './dist/{wheel_file()}[{extra}]'. `make wheel` builds that wheel in a checkout; "
-            "docs/howto/install.md also shows how to install from a git URL"
+            f"pip install '{wheel_file()}[{extra}]', with the path of the wheel that you installed. In a checkout, "
+            "`make wheel` builds it in the folder dist"
         )
 
 

@@ -96,6 +96,14 @@ def test_every_page_shows_its_subject(delivered: Server) -> None:
     assert [route for route, text in texts.items() if re.search(r'<script|<[^>]* on\w+=|tabindex="[1-9]', text)] == []
 
 
+def test_the_address_of_the_server_leads_to_the_page(delivered: Server) -> None:
+    """Whoever opens the address that `serve` prints in a browser gets the page, or its login."""
+    with delivered.client() as browser:
+        response = browser.get("/", follow_redirects=False)
+
+    assert (response.status_code, response.headers["location"]) == (303, "page")
+
+
 def test_the_reconciliation_of_the_overview_adds_up(delivered: Server) -> None:
     """Every term of both equations is on the page, so that a reader can add the lines of both sides."""
     with logged_in(delivered, "adder") as browser:

@@ -113,7 +113,7 @@ CHUNK = {
 
 
 SHAPES: dict[tuple[str, ...], Any] = {
-    ("rules", "check"): {"errors": [], "hash": "str", "buses": "int", "rules": "int", "warnings": []},
+    ("rules", "check"): {"errors": [], "hash": "str", "buses": "int", "rules": "int", "tests": "int", "warnings": []},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
         {
             "line": "int",

@@ -105,8 +105,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     assert done.returncode == 2
     assert done.stderr == (
         "Error: airflow is not installed. It belongs to the extra airflow: "
-        f"pip install './dist/eventbridge_airflow-{__version__}-py3-none-any.whl[airflow]'. "
-        "`make wheel` builds that wheel in a checkout; docs/howto/install.md also shows how to install from a git URL\n"
+        f"pip install 'eventbridge_airflow-{__version__}-py3-none-any.whl[airflow]', "
+        "with the path of the wheel that you installed. In a checkout, `make wheel` builds it in the folder dist\n"
     )
 
 

@@ -20,7 +20,7 @@ def test_what_is_created_can_be_checked_tested_and_published(
 
     assert created.code == 0
     assert f"cd {tmp_path / 'first'}" in created.out
-    assert eventbridge("rules", "check").out == "1 rule on 1 bus: no errors\n"
+    assert eventbridge("rules", "check").out == "1 rule on 1 bus: no errors, 2 tests passed\n"
     tested = eventbridge("rules", "test", "big-orders", "--events", "orders.jsonl").out
     assert [line.split()[1] for line in tested.splitlines()] == ["true", "false", "false"]
     assert eventbridge("events", "publish", "orders", "orders.jsonl").out.startswith(

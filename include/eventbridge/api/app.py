@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
 
 from eventbridge.api import documents, handshake, hooks, lists, metrics, operations, overrides, publish, replays
 from eventbridge.api.access import Access
@@ -176,6 +177,12 @@ async def description(request: Request) -> dict[str, Any]:
     """Return the OpenAPI description; needs a valid token, because it lists all calls that an attacker could try."""
     found: dict[str, Any] = request.app.openapi()
     return found
+
+
+@_own_router.get("/", include_in_schema=False)
+def home() -> RedirectResponse:
+    """Redirect a browser to the page; the path is relative, for servers behind a prefix."""
+    return RedirectResponse("page", HTTPStatus.SEE_OTHER)
 
 
 _own_router.add_api_route("/openapi.json", description, include_in_schema=False, route_class_override=TokenFirst)

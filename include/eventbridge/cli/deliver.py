@@ -81,9 +81,11 @@ def deliver(
         raise typer.BadParameter("give --until-idle or --streaming; only Airflow delivers batches continuously")
     from eventbridge.pipeline.deliver import deliver_until_idle
     from eventbridge.rules.find import find_runner
+    from eventbridge.spark.environment import spark_home
     from eventbridge.spark.route import ConnectRouter
 
     log_warnings()
+    spark_home()  # without Spark nothing is routed, and the matcher would be compiled for minutes before the error
     with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:
         find_runner(runtime.rule_set(), runner)
         stack.enter_context(

@@ -70,9 +70,9 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     elif rules is None:
         raise RuleFileError(checked.errors)
     else:
-        print_line(
-            f"{plural(len(rules.rules), 'rule', 'rules')} on {plural(len(rules.buses), 'bus', 'buses')}: no errors"
-        )
+        tested = f", {plural(checked.tests, 'test', 'tests')} passed" if checked.tests else ""
+        what = f"{plural(len(rules.rules), 'rule', 'rules')} on {plural(len(rules.buses), 'bus', 'buses')}"
+        print_line(f"{what}: no errors{tested}")
     if rules is None:
         raise typer.Exit(RuleFileError.exit_code)
     for warning in checked.warnings():

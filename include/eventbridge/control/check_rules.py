@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -12,11 +12,11 @@ from eventbridge.bounded_call import call_bounded
 from eventbridge.config.target_locations import TargetLocations
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.matching.pattern import parse_pattern, pattern_warnings
-from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.bounds import MAX_ERRORS, MAX_SECONDS, cut
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file, load_rules
-from eventbridge.rules.tests import failures
+from eventbridge.rules.tests import RuleTest, failures
 
 if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
@@ -32,12 +32,13 @@ class RulesChecked:
 
     errors: tuple[RuleError, ...]
     rules: RuleSet | None = None
+    tests: int = 0  # of rules, all of which have passed if there are no errors
 
     def document(self) -> dict[str, Any]:
         """Return the result as `eventbridge rules check --json` prints it."""
         if self.rules is None:
             return {"errors": self.errors}
-        counts = {"buses": len(self.rules.buses), "rules": len(self.rules.rules)}
+        counts = {"buses": len(self.rules.buses), "rules": len(self.rules.rules), "tests": self.tests}
         return {"errors": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
@@ -63,12 +64,13 @@ def check_folder(
     `target_locations` is where targets may write; if it is None, this is not checked. `instead` is a file and the
     content to check in place of the file on disk. If `relative`, errors name files relative to the folder.
     """
+    tests = _CountedTests()
     try:
         rules = load_rules(
             folder,
             checked=True,
             target_locations=target_locations,
-            tried_by=failures,
+            tried_by=tests.failures,
             instead=instead,
             relative=relative,
         )
@@ -77,7 +79,18 @@ def check_folder(
         if relative:  # also in errors about unreadable files and folders
             errors = tuple(replace(each, file=os.path.relpath(folder / each.file, folder)) for each in errors)
         return RulesChecked(errors)
-    return RulesChecked((), rules)
+    return RulesChecked((), rules, tests.count)
+
+
+class _CountedTests:
+    """Runs tests of rules, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def failures(self, rule: Rule, test: RuleTest) -> Iterator[RuleError]:
+        self.count += 1
+        return failures(rule, test)
 
 
 def check_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
@@ -112,8 +125,10 @@ def _check_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, conte
     if folder is not None:
         checked = check_folder(folder, None, (folder / file, content), relative=True)
     else:
+        tests = _CountedTests()
         try:
-            checked = RulesChecked((), load_rule_file(file, buses, content, tried_by=failures))
+            rules = load_rule_file(file, buses, content, tried_by=tests.failures)
+            checked = RulesChecked((), rules, tests.count)
         except RuleFileError as error:
             checked = RulesChecked(tuple(error.errors))
     found = checked.document()

@@ -143,7 +143,7 @@ def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:
         if name not in of_bus:
             raise UserError(f"bus {request.bus!r} has no rule {name!r}. {suggest('Rules', name, of_bus)}")
         if not of_bus[name].enabled:
-            raise UserError(f"rule {name!r} is disabled. Enable it first, or use --rules original")
+            raise UserError(f"rule {name!r} is disabled, and delivers nothing. Enable it until the replay has ended")
     chosen = [of_bus[name] for name in request.rules] or list(of_bus.values())
     known = {target for rule in chosen for target in rule.targets}
     for name in request.targets:

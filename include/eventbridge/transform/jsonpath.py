@@ -123,7 +123,8 @@ def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str 
         remedy = _nearest_name(top) or f"Write $.data{text[1:]} if it is a part of the data"
         raise _error(text, 1, f"{top!r} cannot be an attribute: only a-z and 0-9 are allowed", remedy, where)
     if len(steps) > 1 and top != "data":
-        remedy = _nearest_name(top) or f"Write $.data{text[1:]} if it is a part of the data"
+        rest = text[len("$.detail") :] if text.startswith("$.detail.") else text[1:]  # as in Amazon EventBridge
+        remedy = _nearest_name(top) or f"Write $.data{rest} if it is a part of the data"
         raise _error(text, 1, f"the attribute {top!r} is a single value and has no parts", remedy, where)
     return tuple(steps)
 

@@ -57,7 +57,5 @@ def test_a_missing_pyspark_is_reported_with_the_command_that_installs_it(monkeyp
     """As any package of an extra: what a person has to do, not a failure of Spark's."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(
-        PackageMissing, match=r"pip install './dist/eventbridge_airflow-[\d.]+-py3-none-any.whl\[spark\]'"
-    ):
+    with pytest.raises(PackageMissing, match=r"pip install 'eventbridge_airflow-[\d.]+-py3-none-any.whl\[spark\]'"):
         spark_home()

@@ -121,8 +121,18 @@ def _check_host(rule: str, target: HttpFields, connection: Connection, url: Spli
         its_origin = _format_origin(scheme, host, port)
         raise ConnectionUnusable(
             f"Connection {connection.id!r} of type {connection.type!r} is for {its_origin}, and {sends}. "
-            "Correct the url in the rule file, or the host of the connection. Include the scheme: the default is https."
+            f"{_scheme_remedy(url, scheme)}"
         )
+
+
+def _scheme_remedy(url: SplitResult, scheme: str) -> str:
+    if url.scheme == "http" and scheme == "https":
+        return (
+            "For plain HTTP, give the connection the host with its scheme, in JSON as "
+            f'"host": "http://{url.netloc}", or write its URI with the schema: http://{url.netloc}/http. '
+            "In a URI, what stands before :// is the type of the connection."
+        )
+    return "Correct the url in the rule file, or the host of the connection. Include the scheme: the default is https."
 
 
 def origin_of(
