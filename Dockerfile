@@ -1,5 +1,5 @@
 # EventBridge with Airflow, Spark, their Java, and s3proxy: one image for every service of ours in docker-compose.yaml.
-#   docker build -t eventbridge:0.2.0 .
+#   docker build -t eventbridge:0.3.0 .
 
 # The base images by their full versions; docs/howto/deploy.md says how to pin them by digest.
 ARG MAVEN_IMAGE=maven:3.9.11-eclipse-temurin-17

@@ -5,7 +5,7 @@ from __future__ import annotations
 #: The name for pip; `eventbridge`, the import name, belongs to another project on public indexes.
 DISTRIBUTION = "eventbridge-airflow"
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def wheel_file() -> str:

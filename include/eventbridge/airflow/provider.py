@@ -43,7 +43,7 @@ def _option(name: str, field: FieldInfo) -> dict[str, Any]:
     unit = field.json_schema_extra["unit"] if isinstance(field.json_schema_extra, dict) else ""
     option: dict[str, Any] = {
         "description": f"{field.description} In {unit}.",
-        "version_added": "0.2.0",
+        "version_added": "0.3.0",
         "type": "string",  # sizes and durations have units: 64MiB, 1m
         "example": None,
         # A default that depends on other settings is not listed.
