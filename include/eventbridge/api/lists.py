@@ -118,7 +118,7 @@ class SearchQuery:
 @router.get("/events", summary="Find events", **described("list_events", "events", models.EventList))
 @reads_store
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Return valid events of the archive, the last landed first. Send `next` as `cursor` for the next page.
+    """Return valid events of the archive, most recently landed first. Send `next` as `cursor` for the next page.
 
     One call reads at most 50 files, and stops after 100,000 events, so it may return `next` with few events, or none.
     """

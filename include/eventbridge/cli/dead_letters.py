@@ -52,7 +52,7 @@ def list_dead_letters(
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of dead letters to list.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List dead letters, the newest batch's first.
+    """List dead letters, newest batch first.
 
     The first column is the NAME for `dead-letters show`. It begins with the delivery id or, if the event is not a
     CloudEvent (malformed), with the event's position: bus/topic/partition/offset.

@@ -36,7 +36,7 @@ def deliver(
     until_idle: Annotated[
         bool,
         typer.Option(
-            "--until-idle", help="End once no event is available and no retry is due; required without --streaming."
+            "--until-idle", help="Exit when no event is available and no retry is due; give this or --streaming."
         ),
     ] = False,
     wait: Annotated[

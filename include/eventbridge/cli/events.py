@@ -119,7 +119,7 @@ def find_events(
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of events.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Find archived events by type, source and subject, the last landed first.
+    """Find archived events by type, source and subject, most recently landed first.
 
     It finds valid events that a batch has landed. `events why` also finds an event that still waits on its bus.
     """

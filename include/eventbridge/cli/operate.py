@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The names of the rule and the target.")]
-TargetName = Annotated[
-    str | None,
-    typer.Argument(metavar="TARGET", help="The target's name, unless RULE/TARGET gives it.", show_default=False),
-]
+#: The second word of `RULE TARGET`, which commands still take; only `RULE/TARGET` is documented.
+TargetName = Annotated[str | None, typer.Argument(metavar="TARGET", hidden=True)]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 ClearOption = Annotated[
     bool, typer.Option("--clear", help="Remove the override: use the value of the rule file again.")

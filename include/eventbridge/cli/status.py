@@ -105,7 +105,7 @@ def _tables(current: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[l
     yield (
         (
             "Flow of the last five minutes, in events a second",
-            ["runner", "bus", "topic", "partition", "published", "settled", "capacity", "lag is gone in"],
+            ["runner", "bus", "topic", "partition", "published", "settled", "capacity", "time to catch up"],
         ),
         ([f.runner, f.bus, f.partition.topic, f.partition.partition_id, *_speeds(f.flow)] for f in current.flows),
     )
@@ -115,13 +115,13 @@ def _tables(current: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[l
     )
     yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(current.chunks.items()))
     yield (
-        ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or on hold for"]),
+        ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next attempt, or hold reason"]),
         ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.hold_reason] for p in current.pending),
     )
     yield (
         (
             "Deferred matches, times in UTC",
-            ["rule", "state", "reason", "events", "since", "next due, or on hold for"],
+            ["rule", "state", "reason", "events", "since", "next attempt, or hold reason"],
         ),
         (
             [r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.hold_reason]

@@ -96,10 +96,15 @@ def _output_option() -> Any:
     return next(each for each in get_command(holder).params if each.name == "output")
 
 
+def _no_pieces(ctx: Any) -> list[str]:
+    return []
+
+
 class Group(TyperGroup):
     """A group of commands that suggests the nearest command for an unknown one.
 
-    It adds examples to the help of its commands, and `-o` to the options of those that print data.
+    It adds examples to the help of its commands, and `-o` to the options of those that print data. Help and usage line
+    leave out hidden arguments.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -108,6 +113,9 @@ class Group(TyperGroup):
             if not isinstance(command, TyperGroup):
                 command.epilog = examples_text(name if self.name == "eventbridge" else f"{self.name} {name}")
             names = [each.name for each in command.params]
+            for each in command.params:
+                if each.param_type_name == "argument" and each.hidden:
+                    each.get_usage_pieces = _no_pieces  # the usage line of Typer shows hidden arguments, too
             if "as_json" in names:
                 command.params.insert(names.index("as_json"), _output_option())
 
