@@ -96,8 +96,10 @@ def _output_option() -> Any:
     return next(each for each in get_command(holder).params if each.name == "output")
 
 
-def _no_pieces(ctx: Any) -> list[str]:
-    return []
+def _leave_out_of_usage(parameter: Any) -> None:
+    """Leave a hidden argument out of the usage line, in which Typer shows it."""
+    if parameter.param_type_name == "argument" and parameter.hidden:
+        parameter.get_usage_pieces = lambda _: []
 
 
 class Group(TyperGroup):
@@ -114,8 +116,7 @@ class Group(TyperGroup):
                 command.epilog = examples_text(name if self.name == "eventbridge" else f"{self.name} {name}")
             names = [each.name for each in command.params]
             for each in command.params:
-                if each.param_type_name == "argument" and each.hidden:
-                    each.get_usage_pieces = _no_pieces  # the usage line of Typer shows hidden arguments, too
+                _leave_out_of_usage(each)
             if "as_json" in names:
                 command.params.insert(names.index("as_json"), _output_option())
 
