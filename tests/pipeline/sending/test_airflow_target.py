@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -15,11 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pipeline.delivering import RunningClock, Sending, settled
+from pipeline.delivering import REFUSED, RunningClock, Sending, http, settled
 from pipeline.dying import DIED, DONE, push_that_dies
 from services.airflow import PASSWORD, USER, AirflowServer
+from stored import dead_letters
 
 from eventbridge.config.connection import Connection
+from eventbridge.control.try_target import send_event
 from eventbridge.delivery.push import push
 from eventbridge.errors import ConnectionUnusable, RuleFileError
 from eventbridge.model.outcome import Response
@@ -276,6 +278,33 @@ def test_a_push_may_die_anywhere_and_starts_no_run_twice(
     events = [event for run in started.values() for event in run["conf"].get("events", [run["conf"]])]
     assert Counter(event["id"] for event in events) == {event["id"]: 1 for event in events}
     assert len(events) == 4
+
+
+def test_a_dead_letter_starts_a_run(sending: Sending, with_airflow: None, airflow: AirflowServer) -> None:
+    """As a dead letter queue, the type starts a run for each dead letter, whose conf is the whole dead letter."""
+    before = airflow.runs("load_orders").keys()
+    queue = at(airflow, "dag_id: load_orders")
+    sending.begin(2, crm=http(REFUSED, retry="{policy: custom, max_retries: 0}", dead_letter_queue=queue))
+    sending.deliver()
+
+    confs = [run["conf"] for name, run in airflow.runs("load_orders").items() if name not in before]
+    entries = list(dead_letters(sending.runtime, whole=True))
+    assert len(confs) == len(entries) == 2
+    assert {each["event"] for each in confs} == {each["event"].decode() for each in entries}
+
+
+def test_one_event_can_be_sent_by_hand(
+    sending: Sending, with_airflow: None, airflow: AirflowServer, order: Callable[..., bytes]
+) -> None:
+    """`targets send` starts a run, also of a target with batch."""
+    before = airflow.runs("load_orders").keys()
+    sending.rules(one=at(airflow, "dag_id: load_orders"), many=at(airflow, "dag_id: load_orders, batch: {count: 10}"))
+    for name in ("one", "many"):
+        found = send_event(sending.runtime, "orders", name, order(1))
+        assert found.accepted
+
+    confs = [run["conf"] for name, run in airflow.runs("load_orders").items() if name not in before]
+    assert sorted("events" in conf for conf in confs) == [False, True]
 
 
 def test_deliveries_wait_for_the_dag_and_none_is_lost(

@@ -15,7 +15,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
-import pyarrow as pa
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
@@ -104,6 +103,11 @@ class AirflowTarget:
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Start a run or make an event for every request, see `protocol.Target`."""
+        if self._rule.batch is not None:  # an event that is sent by hand comes in the form of a batch too
+            requests = [replace(each, payload=_events([each.payload])) for each in requests]
+        yield from self._deliver(requests, until)
+
+    def _deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         if not requests or self._clock() >= until:
             return
         try:
@@ -120,8 +124,8 @@ class AirflowTarget:
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
         """Start one run with all deliveries of a span, see `protocol.SpanTarget`."""
-        request = Request(0, span.name, _events(span.payloads), "application/json")
-        for _, response in self.deliver([request], until):
+        request = Request(0, span.name, _events(span.payloads.to_pylist()), "application/json")
+        for _, response in self._deliver([request], until):
             return response
         return None
 
@@ -310,9 +314,9 @@ def _drained(refused: deque[tuple[int, Response]]) -> Iterator[tuple[int, Respon
         yield refused.popleft()
 
 
-def _events(payloads: pa.Array) -> bytes:
+def _events(payloads: Sequence[bytes | None]) -> bytes:
     """Return a JSON object with all payloads in the array `events`."""
-    lines = [json_line(payload or b"")[:-1] for payload in payloads.to_pylist()]
+    lines = [json_line(payload or b"")[:-1] for payload in payloads]
     return b'{"events":[' + b",".join(lines) + b"]}"
 
 
