@@ -58,7 +58,7 @@ def require_type(connection: Connection, types: Sequence[str], use: str) -> None
     if connection.type not in types:
         listed = types[0] if len(types) == 1 else f"{', '.join(types[:-1])} or {types[-1]}"
         raise ConnectionUnusable(
-            f"Connection {connection.id!r} is of type {connection.type!r}, and {use} takes a connection of type "
+            f"Connection {connection.id!r} is of type {connection.type!r}, but {use} requires a connection of type "
             f"{listed}. Name another connection, or define one of that type."
         )
 

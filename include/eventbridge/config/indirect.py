@@ -72,7 +72,7 @@ def resolve_url(named: str, environ: Mapping[str, str]) -> str:
 def _printed_by(command: str) -> str:
     words = shlex.split(command)
     if not words:
-        raise ValueError("it names no command")
+        raise ValueError("it is empty. Write a command that prints the URL")
     # The command inherits the entire environment, because a client of a secret store needs its token from there.
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
     return _one_line(done.stdout, "the command printed")
@@ -85,7 +85,7 @@ def _read_file(file: str) -> str:
 def _one_line(text: bytes, origin: str) -> str:
     lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
     if len(lines) != 1:
-        raise ValueError(f"{origin} {'no URL' if not lines else 'more than one URL'}. It must be exactly one URL")
+        raise ValueError(f"{origin} {'no URL' if not lines else 'more than one line'}. It must be exactly one URL")
     return lines[0]
 
 
@@ -94,7 +94,7 @@ def _error_message(error: Exception) -> str:
         case subprocess.CalledProcessError():
             return f"the command ended with exit code {error.returncode}. Run it yourself to see why"
         case subprocess.TimeoutExpired():
-            return f"the command did not end within {_LIMIT_SECONDS:g} s"
+            return f"the command did not end within {_LIMIT_SECONDS:g} s. Run it yourself to see why"
         case OSError():
             return f"{error.filename}: {error.strerror}"
         case _:

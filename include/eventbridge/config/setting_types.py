@@ -90,7 +90,7 @@ def _reject_folder(url: str) -> str:
 
 def _check_escapes(url: str) -> str:
     if re.match(r"postgres[^:]*://[^@]*@[^/?]*@", url):
-        raise ValueError("its host has an @: write an @ of the password as %40")
+        raise ValueError("it has a second @ before the path. Write an @ in the password as %40")
     return url
 
 

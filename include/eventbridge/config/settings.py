@@ -210,13 +210,13 @@ class Settings(BaseModel):
     segment_responses: Count = setting(
         lambda data: 5_000 if _is_s3(data) else 2_000,
         "responses",
-        "Push records its responses after this many: limits repeated sends after a crash. In S3 5000.",
+        "The number of responses after which push records them: limits repeated sends after a crash. In S3 5000.",
         ge=1,
     )
     segment_interval: Seconds = setting(
         lambda data: 12.0 if _is_s3(data) else 1.0,  # at most twice in a push budget if responses arrive soon
         "seconds",
-        "Push records its responses and checks its claim after this time: limits repeated sends. In S3 12s.",
+        "How often push records its responses and checks its claim: limits repeated sends. In S3 12s.",
         gt=0,
         le=60,
     )
@@ -226,13 +226,13 @@ class Settings(BaseModel):
     disk_min_free_size: Size = setting(
         512 * MIB,
         "bytes",
-        "With less free space, listen plans no new batch, so that current batches can finish.",
+        "The free space below which listen plans no new batch, so that current batches can finish.",
         ge=0,
     )
     disk_resume_free_size: Size = setting(
         lambda data: 2 * data["disk_min_free_size"],
         "bytes",
-        "With this much free space, listen plans batches again; higher than the minimum, so that it does not flap.",
+        "The free space at which listen plans batches again; above the minimum, so that it does not flap.",
         ge=0,
     )
     store_max_size: Size | None = setting(
@@ -244,7 +244,7 @@ class Settings(BaseModel):
     store_resume_size: Size | None = setting(
         lambda data: None if data["store_max_size"] is None else data["store_max_size"] * 19 // 20,
         "bytes",
-        "At this size of the store or less, listen plans batches again; not set = 95 % of the quota.",
+        "The size of the store at or below which listen plans batches again; not set = 95 % of the quota.",
         ge=0,
     )
     retention_deliveries: Seconds = setting(
@@ -380,11 +380,13 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _check_sizes(self) -> Settings:
         if self.batch_max_size < self.event_max_size:
-            raise ValueError("EVENTBRIDGE_BATCH_MAX_SIZE is below EVENTBRIDGE_EVENT_MAX_SIZE: one event must fit")
+            raise ValueError(
+                "EVENTBRIDGE_BATCH_MAX_SIZE must be at least EVENTBRIDGE_EVENT_MAX_SIZE: one event must fit"
+            )
         if self.disk_resume_free_size < self.disk_min_free_size:
-            raise ValueError("EVENTBRIDGE_DISK_RESUME_FREE_SIZE is below EVENTBRIDGE_DISK_MIN_FREE_SIZE")
+            raise ValueError("EVENTBRIDGE_DISK_RESUME_FREE_SIZE must be at least EVENTBRIDGE_DISK_MIN_FREE_SIZE")
         if self.store_resume_size is not None and self.store_resume_size >= (self.store_max_size or 0):
-            raise ValueError("EVENTBRIDGE_STORE_RESUME_SIZE is not below EVENTBRIDGE_STORE_MAX_SIZE")
+            raise ValueError("EVENTBRIDGE_STORE_RESUME_SIZE must be below EVENTBRIDGE_STORE_MAX_SIZE")
         return self
 
     @classmethod

@@ -56,7 +56,7 @@ def too_long(content: bytes, file: str) -> RuleError | None:
     if len(content) <= MAX_BYTES:
         return None
     message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MAX_BYTES:,}"
-    return Location(file, 1, 1).error("$", message, "Split it")
+    return Location(file, 1, 1).error("$", message, "Split it, or check it with `eventbridge rules check`")
 
 
 def too_many_values(location: Location) -> RuleError:

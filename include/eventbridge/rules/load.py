@@ -212,7 +212,7 @@ def _read_file(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
         node = definitions.buses[own.name][0]
         message = f"the bus {own.name!r} belongs to EventBridge"
         if own.source.type == OPERATIONS_BUS.source.type:
-            remedy = "Remove it: it always exists, and rules can use it. Or give it a source of another type"
+            remedy = "Remove it, because it always exists, or give it a source of another type"
             errors.append(node.error_at_key(message, remedy))
         if own.webhooks:
             errors.append(node.error_at_key(f"{message}, and cannot have webhooks", "Define them below another bus"))
@@ -272,7 +272,7 @@ def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
     runners, pools, unknown = dict[str, Rule](), dict[str, Rule](), 0
     for rule in rule_set.rules.values():
         if rule.bus and rule.bus not in rule_set.buses:
-            remedy = nearest(rule.bus, rule_set.buses, unknown) or "Define it below buses: first"
+            remedy = nearest(rule.bus, rule_set.buses, unknown) or "Define it under buses in a rule file"
             unknown += 1
             yield rule.name, "bus", f"there is no bus {rule.bus!r}", remedy
             continue
@@ -282,7 +282,7 @@ def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
                 f"the runner {rule.runner!r} already consumes the bus {first.bus!r}, for the rule {first.name!r}, "
                 "and a runner can consume only one bus"
             )
-            yield rule.name, "runner", message, "Name another runner, or omit runner: the bus has one of its own"
+            yield rule.name, "runner", message, "Name another runner, or remove runner: to use the runner of the bus"
         yield from _pool_conflicts(rule, pools)
 
 
@@ -294,7 +294,7 @@ def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, s
         message = (
             f"the rule {first.name!r} gives the pool {rule.pool!r} {first.concurrency} slots, not {rule.concurrency}"
         )
-        yield rule.name, "concurrency", message, "Give the pool the same concurrency everywhere, or set it once"
+        yield rule.name, "concurrency", message, "Write the same concurrency in every rule of the pool, or only in one"
 
 
 def _run_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[RuleError]:
@@ -355,7 +355,7 @@ def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Ru
     """Yield an error for each configured runner without rules."""
     known = rule_set.runners()
     for number, name in enumerate(sorted(rule_set.modes.keys() - known.keys())):
-        remedy = nearest(name, known, number) or "Name it in a rule: runner: <name>, or remove it"
+        remedy = nearest(name, known, number) or "Write runner: <name> in a rule, or remove the runner"
         yield nodes[name].error_at_key(f"no rule has the runner {name!r}", remedy)
 
 

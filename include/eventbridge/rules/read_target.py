@@ -277,7 +277,7 @@ def _not_before(fields: Fields) -> str | None:
             message = (
                 f"not_before must be a path to a time in the event or a duration from 1s to 30d, not {text[:60]!r}"
             )
-            fields.add_to("not_before", message, "Write it such as $.data.send_at or 15m")
+            fields.add_to("not_before", message, "Write a path or a duration, such as $.data.send_at or 15m")
         return text
     try:
         parse_path(text)

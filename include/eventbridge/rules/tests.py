@@ -92,7 +92,7 @@ def _event(fields: Fields) -> dict[str, Any] | None:
     event: dict[str, JsonValue] = _FILLED_IN | node.to_json()
     errors = list(errors_in(event))
     for error in errors:
-        fields.add(node, f"this is not a CloudEvent: {error}", "Correct it")
+        fields.add(node, f"this is not a CloudEvent: {error}", "Correct the event")
     return None if errors else event
 
 
@@ -108,19 +108,20 @@ def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
         target = rule.targets[name]
         if target.transform.form == "SQL":
             yield node.error(
-                "only Spark can evaluate a transform of the form SQL", "Remove this output; `rules backtest` shows it"
+                "only Spark can evaluate a transform of the form SQL",
+                "Remove this output. `eventbridge rules backtest` shows it",
             )
             continue
         try:
             rendered = _render(rule, target, document)
         except EventBridgeError as error:
             yield node.error(
-                f"the transform of {name} fails: {_truncate(str(error))}", "Correct the transform or the event"
+                f"the transform of target {name} fails: {_truncate(str(error))}", "Correct the transform or the event"
             )
             continue
         if not _same(rendered, wanted):
             got = rendered.payload.decode("utf-8", "replace")
-            message = f"{name} gets {_truncate(got)}, not {_truncate(write_document(wanted))}"
+            message = f"target {name} gets {_truncate(got)}, not {_truncate(write_document(wanted))}"
             yield node.error(message, "Correct the transform, or what the test expects")
 
 

@@ -193,7 +193,7 @@ class Registry(Generic[Entry]):
         loaded = load(self._paths[name]) if name in self._paths else self._from_package(name)
         if not isinstance(loaded, self._entry):
             what = f"the entry point {name!r} of the group {self.group} has the type {type(loaded).__name__}"
-            raise TypeUnusable(f"{what}, but must have the type {self._entry.__name__}", "Fix its package")
+            raise TypeUnusable(f"{what}, but must have the type {self._entry.__name__}", "Update or remove its package")
         return loaded
 
     def _from_package(self, name: str) -> Any:

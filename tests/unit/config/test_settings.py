@@ -202,7 +202,7 @@ def test_all_errors_are_reported_at_once() -> None:
 def test_a_batch_must_hold_the_largest_event() -> None:
     """Limits that contradict one another are refused: such an event could never be taken."""
     assert errors(BATCH_MAX_SIZE="1MiB", EVENT_MAX_SIZE="2MiB") == [
-        "EVENTBRIDGE_BATCH_MAX_SIZE is below EVENTBRIDGE_EVENT_MAX_SIZE: one event must fit"
+        "EVENTBRIDGE_BATCH_MAX_SIZE must be at least EVENTBRIDGE_EVENT_MAX_SIZE: one event must fit"
     ]
 
 
@@ -264,7 +264,7 @@ def test_the_command_that_prints_the_ledgers_url_runs_once(tmp_path: Path) -> No
         ),
         ({"LEDGER_URL_CMD": "no-such-command-here"}, "no-such-command-here: No such file"),
         ({"LEDGER_URL_CMD": "true"}, "the command printed no URL"),
-        ({"LEDGER_URL_CMD": "printf hunter2\\\\nhunter2"}, "the command printed more than one URL"),
+        ({"LEDGER_URL_CMD": "printf hunter2\\\\nhunter2"}, "the command printed more than one line"),
         ({"LEDGER_URL_CMD": "' "}, "EVENTBRIDGE_LEDGER_URL_CMD: No closing quotation"),
         ({"LEDGER_URL_FILE": "/no/such/file"}, "EVENTBRIDGE_LEDGER_URL_FILE: /no/such/file: No such file"),
         ({"LEDGER_URL_CMD": "echo hunter2"}, "EVENTBRIDGE_LEDGER_URL: it has no scheme"),

@@ -245,7 +245,7 @@ def test_runner_consumes_one_bus(tmp_path: Path) -> None:
         b="rules:\n" + rule("u", "b", ", runner: x"),
     )
 
-    why = "and a runner can consume only one bus. Name another runner, or omit runner: the bus has one of its own."
+    why = "and a runner can consume only one bus. Name another runner, or remove runner: to use the runner of the bus."
     assert [
         f"a.yaml:6:74: $.rules.s.runner: the runner 'b' already consumes the bus 'b', for the rule 'r', {why}",
         f"b.yaml:2:74: $.rules.u.runner: the runner 'x' already consumes the bus 'c', for the rule 't', {why}",
@@ -261,7 +261,7 @@ def test_rules_agree_on_the_slots_of_a_shared_pool(tmp_path: Path) -> None:
 
     assert said_about(tmp_path) == [
         "a.yaml:6:88: $.rules.s.concurrency: the rule 'r' gives the pool 'p' 2 slots, not 3. "
-        "Give the pool the same concurrency everywhere, or set it once."
+        "Write the same concurrency in every rule of the pool, or only in one."
     ]
 
 

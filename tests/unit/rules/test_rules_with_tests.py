@@ -56,14 +56,14 @@ def test_a_rule_that_does_what_its_tests_say_has_no_error(tmp_path: Path) -> Non
         (
             ("", "true", "A2", "A1", "1000"),
             [
-                '16:16: $.rules.big-orders.tests[0].outputs.crm: crm gets {"order": "A1"}, not {"order":"A2"}. '
+                '16:16: $.rules.big-orders.tests[0].outputs.crm: target crm gets {"order": "A1"}, not {"order":"A2"}. '
                 "Correct the transform, or what the test expects."
             ],
         ),
         (
             ("", "true", "A1", "A3", "1000"),
             [
-                '17:17: $.rules.big-orders.tests[0].outputs.text: text gets order A1, not "order A3". '
+                '17:17: $.rules.big-orders.tests[0].outputs.text: target text gets order A1, not "order A3". '
                 "Correct the transform, or what the test expects."
             ],
         ),
