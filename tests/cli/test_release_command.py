@@ -111,7 +111,7 @@ def test_a_disabled_rule_keeps_its_deferred_matches(held: Any, eventbridge: Call
 
     released = eventbridge("rules", "release", "expensive")
 
-    assert released.out.endswith("); its deferred matches still wait: rule disabled\n")
+    assert released.out.endswith("); its deferred matches stay on hold: rule disabled\n")
     assert [each["state"] for each in eventbridge("status", "--json").json["deferred_matches"]] == [
         "on_hold",
         "on_hold",

@@ -1,4 +1,4 @@
-"""`eventbridge events tail`: what comes on a bus, forwarded to a server, and nothing committed or recorded."""
+"""`eventbridge events tail`: what arrives on a bus, forwarded to a server, and nothing committed or recorded."""
 
 from __future__ import annotations
 

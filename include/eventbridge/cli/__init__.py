@@ -48,7 +48,7 @@ from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMis
 from eventbridge.version import __version__
 
 HELP = """
-Route events from a bus to targets, as rules in files say: at least once, with every event accounted for.
+Route events from a bus to targets by rules in files: at least once, with every event accounted for.
 
 Commands that print data take `-o json`, or --json, and `-o yaml`.
 

@@ -166,7 +166,9 @@ def _older_note(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str
     """Return a note with the older dead letters of the same delivery or position."""
     names = [f"  {each.name}" for each in others[:_MAX_OLDER]]
     more = (
-        [f"  and {len(others) - _MAX_OLDER} more: `list --name {newest.subject}`"] if len(others) > _MAX_OLDER else []
+        [f"  and {len(others) - _MAX_OLDER} more: `eventbridge dead-letters list --name {newest.subject}`"]
+        if len(others) > _MAX_OLDER
+        else []
     )
     head = f"this is the newest of {len(others) + 1} dead letters of {newest.subject}. The older ones:"
     return "\n".join([head, *names, *more])
@@ -200,7 +202,9 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     response = attempts[-1]["response_head"] if attempts else None
     if response:
         lines = bytes_as_text(response).rstrip("\n").split("\n")
-        cut = [f"... {len(lines) - _RESPONSE_LINES} more lines: --json"] if len(lines) > _RESPONSE_LINES else []
+        cut = (
+            [f"... {len(lines) - _RESPONSE_LINES} more lines; --json shows all"] if len(lines) > _RESPONSE_LINES else []
+        )
         print_line()
         show_text("Last response", "\n".join([*lines[:_RESPONSE_LINES], *cut]))
 

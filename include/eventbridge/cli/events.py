@@ -83,7 +83,7 @@ def publish(
         print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}.{taken}")
 
 
-app.command("tail", short_help="Show what comes on a bus, and forward it.")(tail)
+app.command("tail", short_help="Show what arrives on a bus, and forward it.")(tail)
 
 
 _BusOption = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus; default: on all.")]

@@ -87,7 +87,7 @@ def set_rate(
 
 def _set_or_clear(setting: str, value: str, clear: bool, name: str) -> tuple[str, str]:
     if bool(value) == clear:
-        raise typer.BadParameter(f"give a {setting} or --clear, but not both")
+        raise typer.BadParameter(f"give either a {setting} or --clear")
     return f"{'clear' if clear else 'set'} {setting}", name
 
 
@@ -172,8 +172,8 @@ def _release_text(released: Released) -> str:
     lines = [_expectation_line(released)] if released.expectation is not None or released.deliveries else []
     lines += [f"{released.rule}: {_delivery_text(each)} is tried again" for each in released.retried]
     lines += [
-        f"{released.rule}: {_delivery_text(each)} has nothing to send and stays on hold: "
-        f"skip it with --skip {each.delivery_id}"
+        f"{released.rule}: {_delivery_text(each)} has no payload, so it stays on hold. "
+        f"To skip it: --skip {each.delivery_id}"
         for each in released.unsendable
     ]
     if released.hold is not None or released.deferred_matches or released.waits_for:
@@ -201,7 +201,7 @@ def _routing_line(released: Released) -> str:
     since = f" since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})" if hold else ""
     head = f"Rule {released.rule} released; it was on hold{since}" if hold else f"Rule {released.rule} is not on hold"
     if released.waits_for:
-        return f"{head}; its deferred matches still wait: {released.waits_for}"
+        return f"{head}; its deferred matches stay on hold: {released.waits_for}"
     if not released.deferred_matches:
         return f"{head}; nothing waits"
     deferred_matches = plural(released.deferred_matches, "deferred match", "deferred matches")

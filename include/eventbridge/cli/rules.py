@@ -228,7 +228,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
             raise UserError(f"cannot read {file}: {why}. Name a file that holds one JSON pattern") from error
     found = find_rule(_load(folder), str(rule))
     if not found.enabled:
-        note(f"the rule {rule} is not enabled")
+        note(f"the rule {rule} has `enabled: false`, so it matches no event until it is enabled")
     if found.where is not None:
         note("the rule has `where`, which only Spark evaluates: `where` may still reject an event that matches here")
     return parse_pattern(found.pattern)

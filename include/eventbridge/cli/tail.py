@@ -1,4 +1,4 @@
-"""Defines the command `events tail`, which shows what comes on a bus and forwards it to a developer's server."""
+"""Defines the command `events tail`, which shows what arrives on a bus and forwards it to a developer's server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tail(
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what comes on a bus from now on, a line for each event: time, type, source, id and subject.
+    """Show what arrives on a bus from now on, a line for each event: time, type, source, id and subject.
 
     No runner notices it: it has no consumer group, commits nothing and records nothing. Messages that are not events
     are shown as malformed. With -o json, each line is one document.
@@ -122,7 +122,9 @@ def _forwarder(url: str, variable: str | None, stopped: Callable[[], bool]) -> F
     if variable is None:
         secret = new_secret()
     elif not (secret := os.environ.get(variable, "")):
-        raise UserError(f"no variable {variable} is set. Set it to the secret, such as whsec_..., or leave it out")
+        raise UserError(
+            f"the variable {variable} is not set. Set it to the secret, such as whsec_..., or omit --secret-from"
+        )
     forwarder = Forwarder(url, secret, clock=_now, stopped=stopped)
     signed = f"the secret in {variable}" if variable is not None else f"the secret {secret}"
     note(f"each event is posted to {shown_url(url)}, signed with {signed} (Standard Webhooks)")
