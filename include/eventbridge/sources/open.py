@@ -69,7 +69,9 @@ def open_queue(
     if source.kind == "queue":
         return source
     source.close()
-    raise UserError(f"The bus {bus.name!r} has type {bus.source.type}, which is a log, not a queue.")
+    raise UserError(
+        f"The bus {bus.name!r} has type {bus.source.type}, which is a log, not a queue. Name a bus that is a queue."
+    )
 
 
 def open_publisher(

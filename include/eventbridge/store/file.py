@@ -29,14 +29,14 @@ LEFTOVER_AGE = timedelta(hours=24)
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space, or move the store (EVENTBRIDGE_STORE_URI). Nothing was written.",
     errno.EDQUOT: "The disk quota is used up: free some space, or have it raised. Nothing was written.",
-    errno.EACCES: "Give this user the right to read and write the store's folder.",
+    errno.EACCES: "Give the user that runs EventBridge read and write access to the store's folder.",
     errno.EPERM: "The file system does not allow this; the store needs one with hard links (ext4, xfs, btrfs, apfs).",
     errno.ENOTSUP: "The file system cannot do this; the store needs one with hard links (ext4, xfs, btrfs, apfs).",
     errno.EROFS: "The disk is mounted read-only: often the sign of a damaged disk; check the kernel's log.",
     errno.EXDEV: "The whole store must be on one file system.",
     errno.EIO: "The disk reports a fault: check the kernel's log.",
     errno.EMFILE: "This process has too many files open: raise `ulimit -n`.",
-    errno.ELOOP: "A link there points back to itself: remove it, then try again.",
+    errno.ELOOP: "A symbolic link in this path points back to itself: remove it, then try again.",
     **dict.fromkeys(
         (errno.EISDIR, errno.EEXIST, errno.ENOTDIR),
         "A folder is where a file belongs, or a file where a folder belongs: remove it, then try again.",

@@ -34,7 +34,7 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UserError(f"{parts.scheme}://... is not a URI of a store. {_FORMS}")  # it may contain a secret
     if parts.query or parts.fragment:
-        raise UserError(f"{parts.path!r} is not the folder of a store. Write ? as %3F and # as %23.")
+        raise UserError(f"The store's URI has a ? or # after {parts.path!r}. Write ? as %3F and # as %23.")
     return FileStore(Path(unquote(parts.path)))
 
 
@@ -60,7 +60,8 @@ def _s3_store(parts: SplitResult, connections: Callable[[str], Connection]) -> S
     if not _BUCKET.fullmatch(bucket) or parts.query or parts.fragment or (prefix and not _PREFIX.fullmatch(prefix)):
         raise UserError(
             "The store's URI is not of the form s3://bucket/prefix or s3://connection@bucket/prefix. "
-            "A bucket has 3 to 63 of a-z 0-9 . -, a prefix parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them."
+            "A bucket's name has 3 to 63 characters of a-z 0-9 . -. "
+            "A prefix has parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them."
         )
 
     def access() -> S3Access:

@@ -197,6 +197,6 @@ def _refuse_without_data(ask: Callable[[], object], condition: str, of: str, rem
 def _data_failure(condition: str, one: str) -> str:
     """Return the message for a valid condition that fails on the content of an event or a dead letter."""
     return (
-        f"{condition!r} fails on {one}: it casts a value that cannot be cast, or a function rejects a value. "
+        f"{condition!r} fails on {one}: a value cannot be cast, or a function rejects a value. "
         "Write TRY_CAST(... AS ...), or TRY(...) around the function."
     )

@@ -147,7 +147,7 @@ class S3Store:
             for error in response.get("Errors", ()):
                 raise StoreError(
                     f"Cannot delete {error.get('Key')!r} in the bucket {self._bucket!r}: {error.get('Code')} "
-                    f"{error.get('Message')}. The connection's user needs the right s3:DeleteObject."
+                    f"{error.get('Message')}. Grant the connection's user s3:DeleteObject."
                 )
             reach("store.delete.done")
 
@@ -254,7 +254,7 @@ class S3Store:
                 if found is None:
                     raise
                 return found == writer
-        raise StoreError(f"No writer could create {key!r} in the bucket {self._bucket!r}. Run it again.")  # not reached
+        raise StoreError(f"Cannot create {key!r} in the bucket {self._bucket!r}. Try again.")  # not reached
 
 
 def _status(error: Any) -> int:

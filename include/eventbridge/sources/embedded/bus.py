@@ -58,7 +58,9 @@ class EmbeddedBus(TableLog):
         try:
             return shutil.disk_usage(self.path.parent).free
         except OSError as error:
-            raise BusError(f"{self.path.parent}: {error.strerror}. Check the disk") from None
+            raise BusError(
+                f"cannot read the free space of {self.path.parent}: {error.strerror}. Check the disk"
+            ) from None
 
 
 _IN_CLOSE_WRITE: Final = 0x8

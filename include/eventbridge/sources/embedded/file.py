@@ -181,9 +181,9 @@ CREATE TABLE committed_offset (
 _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
 _DAMAGED = "Move the file away, or restore it from a backup, and check the disk"
-_DENIED = "Give the user who runs this write access to the file and its folder"
+_DENIED = "Give the user that runs EventBridge write access to the file and its folder"
 _REMEDIES = {
-    sqlite3.SQLITE_BUSY: f"A process held it for {BUSY_SECONDS:.0f} s. Find that process with fuser, end it, try again",
+    sqlite3.SQLITE_BUSY: f"A process held it for {BUSY_SECONDS:.0f} s. Find it with `fuser`, end it, and try again",
     sqlite3.SQLITE_CANTOPEN: _DENIED,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_IOERR: "Check the disk and its free space, and try again",
@@ -348,7 +348,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
     if application != _APPLICATION_ID or journal != "wal":
-        raise BusError(_sentence(path, "this is not an event bus", _REMEDIES[sqlite3.SQLITE_NOTADB]))
+        raise BusError(_sentence(path, "the file is not an event bus", "Move it away, or name another bus folder"))
     if version != _VERSION:
         raise BusError(
             _sentence(

@@ -179,8 +179,8 @@ def refuse_final(servers: str, error: KafkaError, doing: str) -> None:
     if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
         return
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        why = "the topic has since dropped the first offset of the range"
-        raise BusError(f"Kafka at {servers}: {doing}: {why}. Run it again")
+        why = "retention has deleted the first offset of the range in the meantime"
+        raise BusError(f"Kafka at {servers}: {doing}: {why}. Try again")
     raise bus_error(servers, doing, error)
 
 
