@@ -118,7 +118,7 @@ class Buses:
         if opened.refusal is not None:
             raise CallRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
-                f"The bus {bus.name!r} accepts no events now: {opened.refusal.reason}. Nothing was published",
+                f"The bus {bus.name!r} is not accepting events: {opened.refusal.reason}. Nothing was published",
                 {"retry-after": str(opened.refusal.retry_seconds)},
             )
 
@@ -261,7 +261,7 @@ class BusWriter:
             if self._queued_bytes + size > MAX_QUEUED_BYTES:
                 raise CallRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"The bus {self._name!r} takes events more slowly than they arrive, and its queue of "
+                    f"The bus {self._name!r} stores events more slowly than they arrive, and its queue of "
                     f"{MAX_QUEUED_BYTES:,} bytes is full. Send the call again after the delay in "
                     "Retry-After. Nothing was published",
                     {"retry-after": "1"},

@@ -106,7 +106,9 @@ class Connection(HttpToolsProtocol):
         self._incomplete += len(data)
         super().data_received(data)
         if self._incomplete > MAX_HEAD_BYTES:
-            self._refusal = f"The head of the request has more than {MAX_HEAD_BYTES:,} bytes"
+            self._refusal = (
+                f"The request line and headers have more than {MAX_HEAD_BYTES:,} bytes. Send shorter headers"
+            )
             self.send_400_response(self._refusal)
         elif self._head_timer is None and self._waits_for_head():
             # uvicorn ends its own timer of an idle connection at the first byte, even that of an empty line
@@ -128,13 +130,13 @@ class Connection(HttpToolsProtocol):
         """Add a header or a trailer; raises _TooMuch if there are too many."""
         super().on_header(name, value)
         if len(self.headers) > MAX_HEADERS:
-            self._refusal = f"The request has more than {MAX_HEADERS} headers"
+            self._refusal = f"The request has more than {MAX_HEADERS} headers. Send fewer"
             raise _TooMuch(self._refusal)
 
     def on_headers_complete(self) -> None:
         """Start the call, and begin to wait for its body."""
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise _TooMuch(f"More than {MAX_PIPELINED} calls wait for the one in progress")
+            raise _TooMuch(f"More than {MAX_PIPELINED} calls are waiting for the one in progress. Wait for responses")
         self._stop_head_timer()
         self._incomplete = 0
         self._waits_since = self.loop.time()

@@ -47,7 +47,7 @@ CODES: Final[dict[str, ErrorCode]] = {
     ),
     "owner_required": ErrorCode(
         _S.FORBIDDEN,
-        "The token is limited to owners, and the call concerns others.",
+        "The token is limited to certain owners, and the call concerns other owners.",
         "Use a token of that owner, or one without owners.",
     ),
     "payloads_required": ErrorCode(
@@ -58,7 +58,7 @@ CODES: Final[dict[str, ErrorCode]] = {
     "webhook_rejected": ErrorCode(
         _S.FORBIDDEN,
         "No webhook of this name accepts this signature.",
-        "Check name, secret and clock. The log of the server has the reason.",
+        "Check the name, the secret and the clock. The log of the server has the reason.",
     ),
     "not_found": ErrorCode(
         _S.NOT_FOUND,
@@ -95,7 +95,7 @@ CODES: Final[dict[str, ErrorCode]] = {
     ),
     "bus_not_accepting": ErrorCode(
         _S.TOO_MANY_REQUESTS,
-        "The bus accepts no events now because of disk space, store size, backlog or an owner's quota.",
+        "The bus is not accepting events, because of disk space, store size, backlog or an owner's quota.",
         _LATER,
     ),
     "internal_error": ErrorCode(

@@ -19,8 +19,8 @@ router = APIRouter(prefix=V1)
 
 _ALLOW: Final = {"allow": "POST"}
 _REFUSED: Final = (
-    "This server consents to no handshake of this sender. The operator of the server allows senders, which "
-    "WebHook-Request-Origin names, by the setting EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS"
+    "This server accepts no handshake from this sender. Ask the operator of the server to add the sender's "
+    "WebHook-Request-Origin to the setting EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS"
 )
 #: The number of requests a minute that a sender may ask for.
 _RATE: Final = re.compile("[1-9][0-9]{0,8}", re.ASCII)

@@ -156,7 +156,9 @@ def _keys(runtime: Runtime, webhook: Webhook) -> list[bytes]:
     except ValueError as error:
         raise ConnectionUnusable(f"Connection {connection.id!r}: {error} (extra `{_SECRETS}`)") from None
     if not keys:
-        raise ConnectionUnusable(f"Connection {connection.id!r} has no extra `{_SECRETS}`: no signature can be checked")
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r} has no extra `{_SECRETS}`, so no signature can be checked"
+        )
     return keys
 
 
@@ -171,7 +173,7 @@ def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], conte
     """
     if kind_of(headers.get("content-type", "")) == _FORM and not content.lstrip().startswith((b"{", b"[")):
         raise EventError(
-            f"data: the body is a form ({_FORM}), and a webhook takes JSON. Set the content type of the webhook to "
+            f"data: the body is a form ({_FORM}), but webhooks accept only JSON. Set the webhook's content type to "
             "application/json in the service that sends it, for example in GitHub's settings of the webhook"
         )
     return event_from_plain(

@@ -132,7 +132,7 @@ def _limit_body(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
         if body.is_refused:
             raise _too_many_bodies()
         if body.count > MAX_BODY_BYTES:
-            detail = f"The body is larger than {MAX_BODY_BYTES:,} bytes"
+            detail = f"The body has more than {MAX_BODY_BYTES:,} bytes. Send less in a call"
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"connection": "close"})
         return message
 

@@ -81,7 +81,7 @@ _STATUSES = {
     409: "A call with this Idempotency-Key is in progress.",
     415: "The content type belongs to no CloudEvents mode, or the content coding is neither gzip nor deflate.",
     422: "The Idempotency-Key was used for another call.",
-    429: "The bus accepts no events now because of disk space, store size, backlog or an owner's quota. "
+    429: "The bus is not accepting events, because of disk space, store size, backlog or an owner's quota. "
     "Resend the events after the delay in Retry-After.",
     503: "The bus or the ledger fails, and the events may or may not be on the bus; or the server is at a limit, and "
     "nothing was published. Send them again after the delay in Retry-After.",

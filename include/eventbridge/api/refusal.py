@@ -29,7 +29,7 @@ _WITHHELD = (
     "administrator of the server: its log has the reason. Nothing was published"
 )
 _RULES_WITHHELD = (
-    "The server cannot serve this call now, because the rule files have errors. The operator sees them by "
+    "The server cannot serve this call, because the rule files have errors. The operator of the server sees them with "
     "`eventbridge rules check`. Nothing was published"
 )
 _NO_CALL = "No call has this method and path. `eventbridge serve` lists all calls at /openapi.json"

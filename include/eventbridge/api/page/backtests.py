@@ -54,8 +54,9 @@ async def begin(request: Request, submitted: OperatorForm, name: str) -> Respons
     if not submitted.viewer.can_backtest:
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"{submitted.viewer.name} may not start backtests: that needs Airflow, and the permission to trigger "
-            "eventbridge_backtest_rules. Use `eventbridge rules backtest` instead",
+            f"{submitted.viewer.name} may not start backtests. They need Airflow, and the permission to trigger "
+            "eventbridge_backtest_rules, eventbridge_diff_rules and eventbridge_owners. "
+            "Use `eventbridge rules backtest` instead",
         )
     require_payloads(request)
 
