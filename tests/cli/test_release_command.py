@@ -178,8 +178,8 @@ def test_a_rule_that_dead_letters_nothing_is_released(strict: Any, eventbridge: 
 
     assert released == [
         f"strict: the delivery {stuck} to books (maximum_retry_attempts) is tried again",
-        f"strict: the delivery {delivery} to lines (transform_failed) has nothing to send and stays on hold: "
-        f"skip it with --skip {delivery}",
+        f"strict: the delivery {delivery} to lines (transform_failed) has no payload, so it stays on hold. "
+        f"To skip it, run `eventbridge rules release strict --skip {delivery}`",
     ]
     found = eventbridge("rules", "release", "strict", "--json").json
     assert (found["retried"], [each["delivery_id"] for each in found["unsendable"]]) == ([], [delivery])

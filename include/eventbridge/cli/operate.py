@@ -173,7 +173,7 @@ def _release_text(released: Released) -> str:
     lines += [f"{released.rule}: {_delivery_text(each)} is tried again" for each in released.retried]
     lines += [
         f"{released.rule}: {_delivery_text(each)} has no payload, so it stays on hold. "
-        f"To skip it: --skip {each.delivery_id}"
+        f"To skip it, run `eventbridge rules release {released.rule} --skip {each.delivery_id}`"
         for each in released.unsendable
     ]
     if released.hold is not None or released.deferred_matches or released.waits_for:

@@ -130,13 +130,13 @@ def test_private_files_of_killed_writers_are_removed_after_a_day(tmp_path: Path)
     [
         (errno.ENOSPC, "disk is full: free some space"),
         (errno.EDQUOT, "quota"),
-        (errno.EACCES, "right to read and write"),
+        (errno.EACCES, "read and write access"),
         (errno.EPERM, "hard links"),
         (errno.EROFS, "read-only"),
         (errno.EIO, "kernel's log"),
         (errno.EXDEV, "one file system"),
         (errno.EMFILE, "ulimit"),
-        (errno.ELOOP, "link there points back"),
+        (errno.ELOOP, "link in this path points back"),
         (errno.ENETDOWN, "Check the disk"),
     ],
 )
