@@ -1,4 +1,4 @@
-"""Opens the Spark that the Airflow connection `eventbridge_spark` names, to route events and land large batches."""
+"""Opens the Spark router and the Spark lander that the Airflow connection `eventbridge_spark` configures."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CONNECTION_ID = "eventbridge_spark"
 
-#: The application that spark-submit runs. The connection's extra `application` may name another path, for example one
-#: that every node of a cluster can read.
+#: The application that spark-submit runs. Set `application` in the connection's extra to use another path, for example
+#: one that every node of a cluster can read.
 APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 
 

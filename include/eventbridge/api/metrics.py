@@ -88,7 +88,7 @@ class _Families(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each family in the library's type."""
+        """Yield each family as the library's type."""
         return map(_metric, self._families)
 
     def describe(self) -> Iterator[Metric]:
@@ -117,7 +117,7 @@ _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 def push_metrics(runtime: Runtime) -> Iterator[None]:
     """Send metrics every OTEL_METRIC_EXPORT_INTERVAL during the block, and once more at its end.
 
-    Raises SettingsError for an invalid interval, ModuleNotFoundError if the extra `otel` is missing.
+    Raises SettingsError for an invalid interval, and ModuleNotFoundError if the `otel` extra is missing.
     """
     if not is_exported("metrics", os.environ):
         yield

@@ -43,7 +43,7 @@ def _rule(rule: RuleReport) -> Iterator[str]:
     yield f"## {rule.rule} (version {rule.version})"
     if rule.left_out:
         yield ""
-        yield f"Left out, of the events that its pattern matches: {rule.left_out:,}. Reason: {rule.left_out_why}."
+        yield f"Events that its pattern matches but that were left out: {rule.left_out:,}. Reason: {rule.left_out_why}."
     yield ""
     yield from _table(
         ["hour", "landed", "matched"], [[_time(each.at), each.landed, each.matched] for each in rule.hours]
@@ -95,7 +95,7 @@ def _format_change(only_in: str, changed: int) -> str:
 def _pair(pair: PairReport) -> Iterator[str]:
     if pair.left_out:
         yield ""
-        yield f"Left out, of the events of {pair.a}: {pair.left_out:,}. Reason: {pair.left_out_why}."
+        yield f"Events of {pair.a} that were left out: {pair.left_out:,}. Reason: {pair.left_out_why}."
     for title, samples in (("Gained", pair.gained_samples), ("Lost", pair.lost_samples)):
         if samples:
             yield ""
@@ -154,8 +154,8 @@ def _block(text: str, *, cut: bool) -> Iterator[str]:
 
 def _head(report: BacktestReport | DiffReport) -> Iterator[str]:
     yield (
-        f"Events of bus {report.bus}: {report.events:,}, landed by batches from {_time(report.since)} "
-        f"to {_time(report.until)} UTC. Archive files: {report.files:,}. Created at {_time(report.made_at)} UTC."
+        f"Events of bus {report.bus}: {report.events:,}, from batches planned between {_time(report.since)} "
+        f"and {_time(report.until)} UTC. Archive files: {report.files:,}. Created at {_time(report.made_at)} UTC."
     )
     yield ""
 

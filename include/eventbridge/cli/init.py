@@ -55,9 +55,9 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Create a folder with a rule, its tests and three events, and print the commands that try them.
+    """Create a folder with a rule, its tests and three events, and print commands for trying them out.
 
-    It changes no existing file: a folder that holds files is refused.
+    Existing files are never changed: a folder that is not empty is refused.
     """
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"the folder {folder} holds files already. Name a new one")

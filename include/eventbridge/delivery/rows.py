@@ -1,4 +1,4 @@
-"""Passes rows of the schema OUTCOME from a push's runs, which receive responses, to the collector that writes them."""
+"""Passes OUTCOME rows from a push's runs, which receive responses, to the collector, which writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = (None, None, None)
 
 
 class OutcomeRow(NamedTuple):
-    """A row of the schema OUTCOME, with the columns in order."""
+    """A row of the OUTCOME schema, with the columns in order."""
 
     delivery_id: bytes
     rule: str
@@ -78,7 +78,7 @@ def outcome_fields(outcome: Outcome) -> tuple[datetime | None, str | None, str |
 
 
 def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
-    """Return rows as a table of the schema OUTCOME."""
+    """Return rows as a table with the OUTCOME schema."""
     if not rows:
         return schemas.OUTCOME.empty_table()
     columns = zip(zip(*rows, strict=True), schemas.OUTCOME, strict=True)
@@ -138,8 +138,8 @@ class OutcomeRows:
     """Queues the rows of a push's runs; the collector takes them one segment at a time.
 
     Any thread may add rows, and one thread takes them. A single row does not wake the collector, because waking it
-    would take longer than adding the row. The collector wakes once there are `enough` rows for a segment, or when
-    `wake` is called.
+    would take longer than adding the row. The collector wakes once there are `enough` single rows for a segment, once a
+    table brings all rows to `enough`, or when `wake` is called.
     """
 
     def __init__(self, enough: int) -> None:
@@ -178,7 +178,7 @@ class OutcomeRows:
             self._woken.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to `seconds`; return True as soon as there are enough rows or `wake` is called, else False."""
+        """Wait up to `seconds`; return True as soon as the collector is woken, else False."""
         woken = len(self) >= self._enough or self._woken.wait(seconds)
         self._woken.clear()
         return woken

@@ -1,4 +1,4 @@
-"""Stores chunks in the ledger: adds the chunks of a batch, claims a chunk, and makes the writes that a claim allows."""
+"""Stores chunks in the ledger: adds a batch's chunks, claims a chunk, and performs the writes that a claim allows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ delivery_chunk = sa.Table(
     sa.Column("failed", sa.BigInteger, nullable=False),
     sa.Column("error", Message, nullable=False),
     sa.Column("cpu", sa.BigInteger, nullable=False, server_default="0"),  # CPU time of its pushes in microseconds
-    sa.Column("claimed_until", UtcTime),  # until then, no other push claims the chunk unless its push is dead
+    sa.Column("claimed_until", UtcTime),  # until then, other pushes can claim it only if its holder is dead
     sa.Column("pieces", JsonText, nullable=False),  # last, because columns after a long one are slow to reach
     sa.PrimaryKeyConstraint("batch_id", "chunk_id"),
     one_of("state", ChunkState),
@@ -59,12 +59,12 @@ CHUNKS = (
     .order_by(delivery_chunk.c.chunk_id)
 )
 
-#: The pieces in the chunks of a batch that are handed out.
+#: The pieces in a batch's handed-out chunks.
 CHUNK_PIECES = sa.select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
     delivery_chunk.c.batch_id == sa.bindparam("of_batch"), delivery_chunk.c.handed_out
 )
 
-#: The totals of the chunks of a batch that are handed out, by pool.
+#: The totals of a batch's handed-out chunks, by pool.
 CHUNK_TOTALS = (
     sa.select(
         delivery_chunk.c.pool,
@@ -77,7 +77,7 @@ CHUNK_TOTALS = (
     .order_by(delivery_chunk.c.pool)
 )
 
-#: The pieces in the chunks of a batch that are neither handed out nor on hold.
+#: The pieces in those chunks of a batch that are neither handed out nor on hold.
 WITHHELD_PIECES = sa.select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
     delivery_chunk.c.batch_id == sa.bindparam("of_batch"),
     ~delivery_chunk.c.handed_out,
@@ -94,7 +94,7 @@ PLACEMENTS_OF_RUNNER = (
     .where(NORMAL_UNCOMMITTED, batch.c.runner == sa.bindparam("of_runner"), delivery_chunk.c.map_index.is_not(None))
 )
 
-#: Whether a chunk is still under a claim; locked until the transaction ends.
+#: Whether a chunk is still under a claim. Its row stays locked until the transaction ends.
 CHUNK_CLAIMED = sa.select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
 
 _IN_PROGRESS = delivery_chunk.c.state == "started"
@@ -132,7 +132,7 @@ RELEASE_CLAIM = (
     .values(claimed_until=None)
 )
 
-#: Claims a chunk that is not completed and that no live push has; this invalidates an earlier claim.
+#: Claims a chunk that is neither completed nor held by a live push. This invalidates an earlier claim.
 CLAIM_CHUNK = (
     sa.update(delivery_chunk)
     .where(_CHUNK, delivery_chunk.c.state != "completed", ~sa.func.coalesce(_LIVE, False))
@@ -147,7 +147,7 @@ CLAIM_CHUNK = (
     )
 )
 
-#: Ends a chunk, only under the claim that worked on it.
+#: Ends a chunk if the caller still holds its claim.
 END_CHUNK = (
     sa.update(delivery_chunk)
     .where(_CHUNK, _CLAIM)
@@ -177,7 +177,7 @@ RAISE_CLAIMS = (
 
 
 def select_counts(runner: str | None) -> sa.Select[Any]:
-    """Return the query for the number of chunks of uncommitted batches in each state."""
+    """Return the query that counts the chunks of all uncommitted batches by the chunks' state."""
     found = (
         sa.select(delivery_chunk.c.state, sa.func.count().label("chunks"))
         .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
@@ -224,17 +224,17 @@ class Chunks(Aggregate):
         return [_to_chunk(row) for row in self._rows(CHUNKS, {"of_batch": batch_id})]
 
     def totals(self, batch_id: str) -> list[ChunkTotal]:
-        """Return the totals of the chunks of a batch that are handed out, by pool."""
+        """Return the totals of a batch's handed-out chunks, by pool."""
         rows = self._rows(CHUNK_TOTALS, {"of_batch": batch_id})
         return [ChunkTotal(row.pool, row.chunks, int(row.rows), int(row.size)) for row in rows]
 
     def withheld_pieces(self, batch_id: str) -> list[tuple[str, Piece]]:
-        """Return the pieces of a batch that are neither handed out nor on hold, each with its pool."""
+        """Return those pieces of a batch that are neither handed out nor on hold, each with its pool."""
         rows = self._rows(WITHHELD_PIECES, {"of_batch": batch_id})
         return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]
 
     def targets(self, batch_id: str) -> dict[int, frozenset[tuple[str, str]]]:
-        """Return the targets, as (rule, target), of each chunk of a batch that is handed out, by chunk id."""
+        """Return the targets of each handed-out chunk of a batch, as (rule, target), by chunk id."""
         rows = self._rows(CHUNK_PIECES, {"of_batch": batch_id})
         return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
 
@@ -247,14 +247,14 @@ class Chunks(Aggregate):
         return found
 
     def counts(self, runner: str | None = None) -> dict[str, int]:
-        """Return the number of chunks of uncommitted batches in each state; a state without chunks is absent."""
+        """Return the number of chunks in each state, over all uncommitted batches; a state without chunks is absent."""
         return {row.state: row.chunks for row in self._rows(select_counts(runner))}
 
     def claim(self, batch_id: str, chunk_id: int, worker: str, until: datetime | None = None) -> Chunk | None:
-        """Claim a chunk until a time and return it; this invalidates an earlier claim.
+        """Claim a chunk until the given time and return it. This invalidates an earlier claim.
 
-        Returns None and changes nothing if another claim has not expired, if the batch is not in state routed, if the
-        chunk is completed, or if it does not exist.
+        Returns None and changes nothing if another claim has not expired, if the batch is not in the `routed` state, if
+        the chunk is completed, or if it does not exist.
         """
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "until": until, "now": self._now()}
         with self._writing() as connection:
@@ -270,7 +270,7 @@ class Chunks(Aggregate):
         return [LiveClaim(**row._mapping) for row in self._rows(LIVE_CLAIMS, of)]
 
     def renew_claim(self, batch_id: str, chunk_id: int, claim: int, until: datetime) -> bool:
-        """Extend a claim until a time; return False if it is lost or its push has ended."""
+        """Extend a claim until the given time. Returns False if the claim is lost or its push has ended."""
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim, "until": until}
         return self._change(RENEW_CLAIM, change) == 1
 
@@ -282,7 +282,7 @@ class Chunks(Aggregate):
     def record_late_segment(self, file: BatchFile) -> bool:
         """Record a segment of a push that lost its claim.
 
-        Returns False if the batch is not in the state `routed`, or if the segment's key is taken.
+        Returns False if the batch is not in the `routed` state, or if the segment's key is taken.
         """
         with self._writing() as connection:
             return is_in_state(connection, file.batch_id, "routed") and record_file(connection, file)

@@ -50,7 +50,7 @@ FILES = (
     .order_by(batch_file.c.key)
 )
 
-#: The keys of a batch's settlements, in order; a batch that was settled again has another first settlement.
+#: The keys of a batch's settlements, in order; a batch that was settled again has a different first settlement.
 SETTLEMENTS = (
     sa.select(batch_file.c.key)
     .where(batch_file.c.batch_id == sa.bindparam("of_batch"), batch_file.c.kind == "settlement")
@@ -68,13 +68,13 @@ def select_newest_files(
 ) -> sa.Select[Any]:
     """Return the query for at most `limit` files of a kind, from batches with the given `kept`, newest batch first.
 
-    If `bus` or `batch_kind` is set, only files of such batches are returned; if `older`, only files that follow a given
-    one.
+    If `bus` or `batch_kind` is set, only files of matching batches are returned; if `older`, only files that follow a
+    given one.
     """
     name: sa.ColumnElement[Any] = batch.c.batch_id
     batch_kept: sa.ColumnElement[Any] = batch.c.kept
     if kind in _IN_MOST_BATCHES:
-        # SQLite must read the newest batches in order. By an index of these columns it would read and sort all rows.
+        # SQLite must read the newest batches in order. With an index on these columns, it would read and sort all rows.
         name, batch_kept = sa.func.coalesce(name, ""), sa.func.coalesce(batch_kept, "")
     found = (
         sa.select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
@@ -110,7 +110,7 @@ class Files(Aggregate):
 
         Returns False if the batch is in another state or another file has this key; in that case nothing uses the
         caller's file. `settlement` is the key of the first settlement, from which the file is derived. Raises
-        SettledAgainError if the batch has another first settlement now.
+        SettledAgainError if the batch now has a different first settlement.
         """
         with self._writing() as connection:
             if not is_in_state(connection, file.batch_id, while_state):
@@ -136,8 +136,8 @@ class Files(Aggregate):
     ) -> list[FilePosition]:
         """Return at most `limit` files of a kind from batches that still have `what`, newest batch first.
 
-        If `bus` or `batch_kind` is set, only files of such batches are returned; if `behind` is set, only files that
-        follow it.
+        If `bus` or `batch_kind` is set, only files of matching batches are returned; if `behind` is set, only files
+        that follow it.
         """
         kept = STEPS[: STEPS.index(what) + 1]
         query = select_newest_files(kind, kept, limit, bus=bus, batch_kind=batch_kind, older=behind is not None)
@@ -152,10 +152,10 @@ class Files(Aggregate):
 
 
 def prove_settled_by(connection: sa.Connection, batch_id: str, settlement: str) -> None:
-    """Raise SettledAgainError if the first settlement of a batch is not the one with this key.
+    """Raise SettledAgainError if the first settlement of a batch has a different key. A batch without one is accepted.
 
-    Results derived from a settlement count only while the batch still has it. The caller has locked the batch's row, so
-    the settlement stays until the transaction ends.
+    Results that are derived from a settlement are valid only while the batch still has that settlement. The caller has
+    locked the batch's row, so the settlement stays until the transaction ends.
     """
     first = connection.execute(SETTLEMENTS, {"of_batch": batch_id}).scalar()
     if first not in (None, settlement):
@@ -179,7 +179,8 @@ class Descriptions:
         self._files: dict[tuple[str, str], tuple[str, BatchFile]] = {}
 
     def decode(self, batch_id: str, rows: Sequence[sa.Row[Any]]) -> list[BatchFile]:
-        """Return the files of rows of table `batch_file`, whose `detail` is still text, in their order."""
+        """Return the files that rows of the `batch_file` table describe, in the order of the rows. Their `detail` is
+        still text."""
         with self._lock:
             if batch_id != self._batch_id:
                 self._batch_id, self._files = batch_id, {}

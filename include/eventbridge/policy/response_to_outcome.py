@@ -1,4 +1,4 @@
-"""Decides the outcome of a delivery from its attempt, the response, the policy and the time. Pure."""
+"""Decides the outcome of a delivery from its attempt, the response, the policy and the time. All functions are pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LONGER = 1.25
 _LEAST_SPARE_SECONDS = 0.25
 
 
-#: How long before its maximum age a delivery gets its last try if its target asks for a longer wait. The margin is
+#: A delivery whose target asks for a longer wait gets its last try this long before its maximum age. The margin is
 #: needed because a retry is sent a few seconds after it falls due.
 LAST_CHANCE = timedelta(minutes=1)
 
@@ -71,7 +71,7 @@ def decide(
     now: datetime,
     draw: float,
 ) -> Outcome:
-    """Return the outcome of a delivery whose attempt `attempts` (the first is 1) got a response.
+    """Return the outcome of a delivery after the response to attempt number `attempts`, counted from 1.
 
     `arrived_at` is the time from which the event's age is measured, `on_hold_seconds` the time on hold, which does not
     count towards it, and `draw` a random number in [0, 1) for the jitter. An `Interrupted` response is not a failure of
@@ -112,7 +112,7 @@ def decide(
 def is_failure(response: Response, statuses: StatusRules = _NO_RULES) -> bool:
     """Return whether a response is a failure of the target, which its breaker counts, and not only of this delivery.
 
-    A status that `statuses` dead-letters concerns only its delivery, and one that they retry is a failure.
+    A status in `dead_letter_on` of `statuses` concerns only its delivery; one in `retry_on` is a failure of the target.
     """
     if response.accepted or response.abort or response.error_class == INTERRUPTED:
         return False
@@ -125,7 +125,8 @@ def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return when a delivery that may not be sent at `now` is due, which is no attempt; None if it may be sent."""
+    """Return a RetryAt for a delivery that may not be sent yet at `now`, or None if it may. A RetryAt is not an
+    attempt."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 
@@ -155,8 +156,7 @@ def while_paused(
 
 
 def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float:
-    """Return how many seconds to wait after attempt `attempts_made` (the first is 1) failed; `draw` is random in [0,
-    1).
+    """Return how many seconds to wait after `attempts_made` failed attempts; `draw` is random in [0, 1).
 
     BACKOFF_RETRY: 10 s to 20 s. EXPONENTIAL_DECAY_RETRY: 1, 2, 4 ... 512 s, then 512 s. Jitter is applied last, so that
     deliveries at the maximum stay spread.
@@ -222,10 +222,10 @@ def _describe(response: Response) -> str:
 
 
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
-    """Return after how many seconds a response is slow, or a request without a response counts as timed out.
+    """Return the number of seconds after which a response counts as slow, and a missing response as timed out.
 
-    This is a fifth of the timeout or of the push's budget, whichever is shorter, because a push waits no longer than
-    either, but at least one second.
+    This is a fifth of the shorter of the timeout and the push's budget, but at least one second. A push waits no longer
+    than either.
     """
     return max(LEAST_SLOW_SECONDS, SLOW_SHARE_OF_TIMEOUT * min(timeout_seconds, budget_seconds))
 

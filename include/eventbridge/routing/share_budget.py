@@ -1,8 +1,8 @@
-"""Limits the CPU time of budgeted rules, of one share and in total, and decides the order of their shares in a batch.
+"""Limits the CPU time of budgeted rules, per share and in total, and decides the order of their shares in a batch.
 
 Each rule has its own budget, and all shares that one worker routes for a batch have a total budget. Without the total,
-a batch would wait for one budget per looping rule. The total is per worker, because workers do not know what the others
-have spent. A share that begins before the total is spent keeps its full budget.
+each rule that loops would delay the batch by a full budget. The total is per worker, because workers do not know what
+the others have spent. A share that begins before the total is spent keeps its full budget.
 
 This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
@@ -55,13 +55,13 @@ def shuffle_shares(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare
 
 
 def deferred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
-    """Return the result of a share of which no event was routed, so that all of it becomes a deferred match."""
+    """Return the result for a share of which no event was routed, so that the whole share becomes a deferred match."""
     return SliceResult(
         share.slice_id, None, 0, RoutedShare(rule=share.rule, left=share.files, reason=reason, error=error)
     )
 
 
-#: How many CPU-seconds after an interruption a renderer that ignored it is interrupted again.
+#: A renderer that ignored an interruption is interrupted again after this many CPU-seconds.
 _AGAIN_SECONDS = 0.05
 
 

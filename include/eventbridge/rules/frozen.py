@@ -18,8 +18,9 @@ _NOT_PLAIN = frozenset((dict, list, Number))
 class FrozenModel(BaseModel):
     """An immutable value.
 
-    `LATER` names the fields that were added after the first version. A field in `LATER` is frozen only if it differs
-    from its default, so a value that does not use it keeps its hash, and an older version can read that value.
+    `LATER` names the fields that were added after the first version. A field in `LATER` is written to JSON only if it
+    differs from its default. A value that does not use the field therefore keeps its hash, and an older version can
+    read that value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,7 +78,8 @@ def plain(value: Any) -> Any:
 def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
     """Return the names of the fields that hold user-written JSON.
 
-    The mapping must look like a transform or a rule, because a rule, for example, may be named `pattern`."""
+    Only a mapping that looks like a transform or a rule has such fields. In other mappings the same words may be names:
+    a rule, for example, may be named `pattern`."""
     if type(value.get("form")) is str:
         return ("value", "steps")
     return ("pattern",) if type(value.get("bus")) is str else ()

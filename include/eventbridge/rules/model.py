@@ -1,7 +1,7 @@
 """Defines the immutable values of rule files: owners, runners, buses, rules, targets, transforms, retry policies.
 
-`eventbridge.rules.load` creates them from YAML, and `RuleSet.from_json` and `RuleSet.from_lines` from their frozen
-forms; every stage uses them. The loader checks ranges and names; the models do not.
+`eventbridge.rules.load` creates them from YAML. `RuleSet.from_json` and `RuleSet.from_lines` create them from their
+frozen forms. Every stage uses them. The loader checks ranges and names; the models do not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Owner(FrozenModel):
     """The quotas of one owner; None means unlimited.
 
     `published_per_second` is how many events per second the API accepts for the owner's buses. `pending_max` is the
-    maximum number of pending deliveries of the owner's rules; further matches are deferred. `stored_bytes` is the size
-    in the store at which ingestion of the owner's buses stops.
+    maximum number of pending deliveries of the owner's rules; further matches are deferred. `stored_bytes` is how much
+    data the owner may store before ingestion from the owner's buses stops.
     """
 
     published_per_second: float | None = None
@@ -33,7 +33,7 @@ class Owner(FrozenModel):
 
 
 class StreamingTimes(FrozenModel):
-    """The times of a streaming runner, in seconds."""
+    """The timing settings of a streaming runner, in seconds."""
 
     task_duration: float = 600.0  # how long a streaming task runs
     batch_interval: float = 10.0  # how long a batch stays open after its first event
@@ -121,8 +121,9 @@ WHOLE_DAY = "00:00-24:00"
 class DeliverBetween(FrozenModel):
     """A delivery window in the local time of an IANA `time_zone`; see `eventbridge.policy.delivery_windows`.
 
-    `hours` is `HH:MM-HH:MM`; the end is excluded, and on the next day if it is earlier than the start. `weekdays` are
-    the days on which a window starts. On `blackout_dates` (`YYYY-MM-DD`) nothing is sent from midnight to midnight.
+    `hours` is `HH:MM-HH:MM`; the end is exclusive, and falls on the next day if it is earlier than the start.
+    `weekdays` are the days on which a window starts. On `blackout_dates` (`YYYY-MM-DD`) nothing is sent from midnight
+    to midnight.
     """
 
     hours: str = WHOLE_DAY
@@ -142,10 +143,10 @@ PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "custom"]
 
 DAY_SECONDS = 86_400.0
 
-#: Airflow's priority weight of the push tasks of a rule, by the rule's priority.
+#: The Airflow priority weight for a rule's push tasks, by the rule's priority.
 WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 
-#: The Airflow pools, one per priority, that rules without a pool of their own share.
+#: The Airflow pools, one per priority, shared by the rules that have no pool of their own.
 PRIORITY_POOLS: frozenset[str] = frozenset(f"eventbridge.{priority}" for priority in WEIGHTS)
 
 
@@ -192,7 +193,7 @@ class Source(FrozenModel):
 
 
 def as_source(value: Any) -> Any:
-    """Return a dict of a source's fields as the model of its type, and anything else unchanged (for pydantic).
+    """Convert a dict of a source's fields to the model of its type; return anything else unchanged (for pydantic).
 
     Raises TypeUnusable for an unknown type.
     """
@@ -268,8 +269,8 @@ class RetryPolicy(FrozenModel):
 
     @classmethod
     def from_name(cls, policy: PolicyName, maximum_event_age_seconds: float = DAY_SECONDS) -> RetryPolicy:
-        """Return the policy of a name; `custom` defaults to 3 retries, the first after 1 s, doubling, with ±20 %
-        jitter."""
+        """Return the policy with the given name; `custom` defaults to 3 retries, the first after 1 s, doubling, with
+        ±20 % jitter."""
         numbers: dict[PolicyName, tuple[int, float, float, float, float]] = {
             "BACKOFF_RETRY": (3, 15.0, 1.0, 15.0, 1 / 3),
             "EXPONENTIAL_DECAY_RETRY": (176, 1.0, 2.0, 512.0, 0.0),
@@ -290,7 +291,8 @@ class RetryPolicy(FrozenModel):
 class StatusRules(FrozenModel):
     """The HTTP statuses that a target retries or dead-letters, whatever their usual outcome.
 
-    Each is a status or a range, both ends included: `429`, `500-599`. No status is in both.
+    Each is a status or a range, both ends included: `429`, `500-599`. No status may be in both `retry_on` and
+    `dead_letter_on`.
     """
 
     retry_on: tuple[str, ...] = ()
@@ -302,7 +304,7 @@ class StatusRules(FrozenModel):
         return tuple((_statuses(word), is_retried) for word, is_retried in words)
 
     def retries(self, status: int | None) -> bool | None:
-        """Return whether a response with a status is retried, None if its usual outcome applies."""
+        """Return whether a response with the given status is retried, or None if the status has its usual outcome."""
         if status is None:
             return None
         return next((is_retried for statuses, is_retried in self._ranges if status in statuses), None)
@@ -314,7 +316,7 @@ def _statuses(word: str) -> range:
 
 
 def as_target(value: Any) -> Any:
-    """Return a dict of a target's fields as the model of its type, and anything else unchanged (for pydantic).
+    """Convert a dict of a target's fields to the model of its type; return anything else unchanged (for pydantic).
 
     Raises TypeUnusable for an unknown type.
     """
@@ -347,17 +349,19 @@ class Target(FrozenModel):
     shadow_of: str | None = None  # receives the same events as that target; its failures are only recorded
 
     def with_rate(self, per_second: float | None) -> Self:
-        """Return the target with this rate, which an override may give it; None means no limit."""
+        """Return a copy of the target with this rate, as set by an override; None means no limit."""
         return self if per_second == self.rate_per_second else self.model_copy(update={"rate_per_second": per_second})
 
     @property
     def ordered(self) -> bool:
-        """Whether deliveries with the same key are sent one at a time; with `errors_tolerance: none` all share one."""
+        """Whether deliveries with the same key are sent one at a time. With `errors_tolerance: none`, all share one
+        key."""
         return self.ordering_key is not None or self.errors_tolerance == "none"
 
     @property
     def deliver_within_seconds(self) -> float | None:
-        """The seconds after its event was published in which a delivery may be sent; None if unlimited."""
+        """The maximum number of seconds between an event's publication and the sending of a delivery; None if
+        unlimited."""
         return self.deliver_within.seconds if self.deliver_within is not None else None
 
 
@@ -366,10 +370,10 @@ PENDING_MAX = 1_000_000
 
 
 class Rule(FrozenModel):
-    """A rule, which delivers the events of a bus that match a pattern to targets.
+    """A rule, which delivers to its targets the events of a bus that match a pattern.
 
     `pattern` is the pattern's JSON; its numbers are `event.json_document.Number`, which keeps them exactly as written.
-    `where` is a Spark SQL condition on the events that the pattern matches, None if there is none.
+    `where` is a Spark SQL condition on the events that the pattern matches, or None.
     `expect` holds the rule's expectations; if one fails, the rule's later deliveries are put on hold.
     `owner` is the team that owns the rule; None means the owner of the bus.
     `pending_max` is how many of the rule's deliveries may be pending before new matches are deferred.
@@ -417,12 +421,12 @@ class Rule(FrozenModel):
 
     @property
     def is_budgeted(self) -> bool:
-        """Whether routing the rule may take arbitrarily long, so that it has a time budget in each batch."""
+        """Whether routing the rule may take arbitrarily long, so that the rule has a time budget in each batch."""
         return self.in_sql or any(target.transform.form in BUDGETED_FORMS for target in self.targets.values())
 
     @property
     def in_sql(self) -> bool:
-        """Whether routing the rule needs Spark SQL, for `where` or for a transform of the form SQL."""
+        """Whether routing the rule needs Spark SQL, for `where` or for an SQL transform."""
         return self.where is not None or any(target.transform.form == "SQL" for target in self.targets.values())
 
     @property

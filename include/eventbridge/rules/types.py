@@ -1,8 +1,8 @@
 """Describes the types of targets and sources, and finds built-in and installed types by name.
 
-One object describes a type. It is loaded when a rule file first uses the type, so that reading rules imports no client
-library. Installed packages are searched for types only if a rule file uses one that is not built in: the search takes
-as long as reading hundreds of rules.
+Each type is described by one object, which is loaded when a rule file first uses the type, so that reading rules
+imports no client library. Installed packages are searched for types only if a rule file uses one that is not built in:
+the search takes as long as reading hundreds of rules.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MIB = 1 << 20
 
 
 class ChunkSize(NamedTuple):
-    """The maximum size of a chunk, which one push task sends: the number of deliveries, and `size`, their payload
-    bytes."""
+    """The maximum size of a chunk, which is what one push task sends: `deliveries` is the number of deliveries, and
+    `size` their total payload in bytes."""
 
     deliveries: int
     size: int
@@ -45,7 +45,8 @@ SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 #: about 1.3 KiB plus its payload.
 BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
 
-#: For targets that take blocks of payloads: about a second of work. Memory holds the payloads once, as in the file.
+#: For targets that take blocks of payloads: about a second of work. The payloads are held in memory only once, in the
+#: layout of the file.
 BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
 
 #: The default chunk size for each unit.
@@ -100,11 +101,11 @@ class TargetType:
     deliveries.
 
     `fields` is a model derived from `Target` that adds the fields of this type.
-    `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
-    imported when the first target is opened. `read` returns the values of the type's fields from a rule file; if it is
-    None, the model reads and validates them. If `read` is called without a transform, it reads a dead letter queue.
-    `words` are the names of the fields in rule files, if they differ from the model's. If `chunk_size` is None, the
-    default for the unit applies. `obstacle` returns what prevents the use of a target, given the locations
+    `opener` is the path, as `module:function`, of a function that takes a `targets.open.Opening` and returns a target.
+    The function is imported when the first target is opened. `read` returns the values of the type's fields from a rule
+    file; if it is None, the model reads and validates them. If `read` is called without a transform, it reads a dead
+    letter queue. `words` are the names of the fields in rule files, if they differ from the model's. If `chunk_size` is
+    None, the default for the unit applies. `obstacle` returns what prevents the use of a target, given the locations
     where targets may write.
     """
 
@@ -131,10 +132,10 @@ class TargetType:
 class SourceType:
     """A type of source: its fields, how they are read, and how a source is opened.
 
-    `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
-    `sources.open.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
-    published to it. `read` and `words` are as in `TargetType`; `words` also lists `topics` and `start_at` if the type
-    has them; by default it has both.
+    `fields` is a model derived from `Source`. `opener` is the path, as `module:function`, of a function that takes a
+    `sources.open.Opening` and returns a `LogSource` or a `QueueSource`. If the source is also a `Publisher`, events can
+    be published to it. `read` and `words` are as in `TargetType`; `words` must also list `topics` and `start_at` if the
+    type has them. The default lists both.
     """
 
     name: str
@@ -163,8 +164,8 @@ class Registry(Generic[Entry]):
     their own names."""
 
     def __init__(self, group: str, entry: type[Entry], built_in: Mapping[str, str]) -> None:
-        """Take the group of entry points, the class that describes a type, and the built-in types as
-        `module:object`."""
+        """`group` is the group of entry points, `entry` the class of the objects that describe types, and `built_in`
+        the path of each built-in type as `module:object`."""
         self.group = group
         self.built_in = tuple(built_in)
         self._entry = entry
@@ -177,13 +178,14 @@ class Registry(Generic[Entry]):
         return [*self.built_in, *(name for name in self._entry_points() if name not in self._paths)]
 
     def find(self, name: object) -> Entry | None:
-        """Return the type of a name, None if there is none; raises TypeUnusable if its package cannot be used."""
+        """Return the type with this name, or None if there is none. Raises TypeUnusable if its package cannot be
+        used."""
         if not isinstance(name, str) or (name not in self._paths and name not in self._entry_points()):
             return None
         return self.get(name)
 
     def get(self, name: str) -> Entry:
-        """Return the type of a name; raises TypeUnusable if there is none, or its package cannot be used."""
+        """Return the type with this name. Raises TypeUnusable if there is none, or if its package cannot be used."""
         found = self._loaded.get(name)
         if found is None:
             found = self._loaded[name] = self._load(name)

@@ -24,7 +24,7 @@ class LogSource(Protocol):
         """Return the address of the log, for messages to users."""
 
     def identities(self) -> Mapping[str, str]:
-        """Return the identity of each topic's log, by topic; a log that is created again gets another one.
+        """Return the identity of each topic's log, by topic; a log that is created again gets a different one.
 
         An offset is valid only while its log has the identity with which the offset was read. A topic may have none.
         """
@@ -155,7 +155,7 @@ class InboxLog(Protocol):
         """Receive up to `limit` messages from the queues, store and acknowledge them, and return their number."""
 
     def lost_files(self, before: datetime) -> Sequence[str]:
-        """Return files that `take_in` wrote to the store before a time and that no ledger row names."""
+        """Return files that `take_in` wrote to the store before the given time and that no ledger row names."""
 
 
 @runtime_checkable
@@ -190,8 +190,8 @@ class TrimmableLog(Protocol):
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Drop messages published before the aware time `before`; return how many.
 
-        In a partition in `keep`, messages at or after that offset are kept. Dropped offsets that a group has not read
-        become gaps.
+        `keep` has, for some partitions, the offset from which messages are kept in any case. Dropped offsets that a
+        group has not read become gaps.
         """
 
 

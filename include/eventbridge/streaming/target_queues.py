@@ -38,9 +38,10 @@ class TargetQueues:
     """Delivers the pieces of one open batch as they are offered, to each target at its own pace.
 
     A target has one run at a time, even while the previous open batch `before` is waiting for its last responses. New
-    pieces wait in the target's queue, from which its live run takes them or, if it has none, its next run. If a pool
-    has fewer slots than targets, the targets take turns. All batches share the loop `http`, so that connections stay
-    open. The `engine` has the runs and their outcomes. Only one thread at a time may use this object.
+    pieces wait in the target's queue until the target's live run takes them; if there is no live run, the next run
+    does. If a pool has fewer slots than targets, the targets take turns. All batches share the `http` loop, so that
+    connections stay open. `engine` holds the runs and their outcomes. Only one thread at a time may use this object,
+    except for `has`.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class TargetQueues:
         self._runtime, self._batch, self._rules = runtime, batch, rules
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
-        self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
+        self._live: dict[Key, LiveQueue] = {}  # the queues of the live runs
         self._keeping: set[Key] = set()  # targets whose live run keeps a thread
         self._leaving: set[Key] = (
             set()
@@ -72,7 +73,7 @@ class TargetQueues:
 
     @property
     def is_busy(self) -> bool:
-        """Whether deliveries are waiting to be sent or for a response."""
+        """Whether any target has a run, or deliveries that are waiting for one."""
         return bool(self._runs or self._waiting)
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
@@ -90,7 +91,7 @@ class TargetQueues:
             self._loop.notify(notified.values())
 
     def finish(self) -> None:
-        """Let runs end as soon as they have no work left, because no more pieces are added."""
+        """Let runs end as soon as they have no work left, because no more pieces will be added."""
         self._finishing = True
         for live in self._live.values():
             live.end()
@@ -181,9 +182,9 @@ class TargetQueues:
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:
-        """Return the pieces that a run did not take to the queue of its target, and report its attempts to the breaker.
+        """Put the pieces that a run did not take back into its target's queue, and report its attempts to the breaker.
 
-        After a crash, which is logged, these deliveries are left to the close.
+        After a crash, which is logged, the close of the batch handles these deliveries.
         """
         key = run.report.rule, run.report.target
         del self._runs[key]
@@ -242,5 +243,5 @@ class PoolTurns:
         return list(begun), [key for key in is_at_work if self._pool(key) in short]
 
     def _pool(self, key: Key) -> str:
-        lane = self._lanes.get(key[0])  # the former batch may run a rule that no longer exists
+        lane = self._lanes.get(key[0])  # the previous batch may run a rule that no longer exists
         return lane.pool if lane is not None else ""

@@ -1,4 +1,4 @@
-"""Provides targets in memory, for tests of delivery."""
+"""Provides in-memory targets for delivery tests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def accept(request: Request) -> Response:
 class InMemoryTarget:
     """Keeps requests in `received`; `response` returns the response to each request (default: 200).
 
-    It returns None to leave a sent request without a response, as in a batch request with another, rejected item.
-    `durable` is the number of flushed requests. While `flush_error` is set, `flush` raises InfrastructureError with it.
+    If `response` returns None, the request is sent but gets no response. An item of a batch request, for example, gets
+    none if another item was rejected. `durable` is the number of flushed requests. While `flush_error` is set, `flush`
+    raises InfrastructureError with it.
     """
 
     flush_every = 2
@@ -67,7 +68,8 @@ class InMemoryTarget:
 
 
 class InMemoryBlockTarget(InMemoryTarget):
-    """Also takes blocks, in parts of `block_payloads`; the response to a part's first payload applies to it."""
+    """Also takes blocks, in parts of `block_payloads` payloads; the response to the first payload applies to the whole
+    part."""
 
     block_payloads = 10
 

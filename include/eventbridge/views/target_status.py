@@ -1,4 +1,4 @@
-"""Returns the status of every target of the current rules, for people to read."""
+"""Returns the status of targets, of current and of removed rules, for people to read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PAUSED = "it asked for a pause (429)"
 class TargetStanding:
     """The status of one target.
 
-    `since` is None for a target that was always ok. `until`, `good`, `slow`, `failing_since` and `paused_until` are the
-    fields of `rule_state.TargetStatus`; `paused_until` is None when the pause is over.
+    `since` is None for a target that has always been ok. `until`, `good`, `slow`, `failing_since` and `paused_until`
+    are the fields of `rule_state.TargetStatus`; `paused_until` is None when the pause is over.
     """
 
     rule: str
@@ -39,10 +39,10 @@ class TargetStanding:
 
 @dataclass(frozen=True)
 class TargetLine(TargetStanding):
-    """The status of one target, and in `waiting` how many of its deliveries are pending.
+    """The status of one target; `waiting` is the number of its pending deliveries.
 
     `hold_reason` names the override, or the closed pool, that keeps deliveries to the target from being sent; "" if
-    there is none. A target with a hold reason that is otherwise ok has the state `paused`.
+    there is none. A target that has a hold reason, but is otherwise ok, is in the `paused` state.
     """
 
     waiting: int
@@ -74,7 +74,7 @@ class TargetPage:
 
 
 def target_standings(runtime: Runtime) -> list[TargetStanding]:
-    """Return the status of each target that was ever not ok, or ever asked for a pause."""
+    """Return the status of each target that has at some time not been ok, or has asked for a pause."""
     now = runtime.ledger.now()
     return [_standing_of(status, now) for status in runtime.ledger.targets.statuses().values()]
 

@@ -24,7 +24,8 @@ from eventbridge.sources.rocketmq.publishing import MessagePublisher
 
 #: A block that has reached this size is returned without a request for more messages.
 _BLOCK_BYTES: Final = 4 << 20
-#: After this many consecutive empty responses, a broker counts as empty; it may be serving other consumers.
+#: After this many consecutive empty responses, a broker counts as empty. One is not enough, because the broker may just
+#: be serving other consumers.
 _EMPTY_RESPONSES: Final = 3
 
 

@@ -20,7 +20,7 @@ WITHHELD: Final = b"withheld: it repeats a secret of fewer than six characters"
 
 #: The characters that no encoder of URLs, JSON or HTML escapes.
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-_.")
-#: The `&` of an entity, as JSON inside or outside of HTML writes it.
+#: The `&` of an entity, as written in JSON inside or outside HTML.
 _AMPERSAND: Final = r"(?:&(?:amp;)?|\\{1,4}[uU]0026)"
 #: The maximum number of bytes that `_escaped_forms` matches for one byte. The longest form consists of backslashes, an
 #: ampersand, `#x`, zeros, digits and `;`.
@@ -35,8 +35,8 @@ _SHORTEST_IN_BASE64: Final = 3
 class SecretForm:
     """A secret value, and a search for it in any form in which a server's response may repeat it.
 
-    Forms are the value itself, escaped for URLs, JSON or HTML once or twice, decoded as Latin-1 from a header, or part
-    of a base64 string.
+    The forms are: the value as is; the value escaped once or twice for URLs, JSON or HTML; the value decoded as Latin-1
+    from a header; and the value as part of a base64 string.
     """
 
     value: str = field(repr=False)

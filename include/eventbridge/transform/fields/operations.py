@@ -1,4 +1,4 @@
-"""Implements the operations `cast`, `flatten`, `hash` and `mask` of the form FIELDS."""
+"""Implements the operations `cast`, `flatten`, `hash` and `mask` of the FIELDS form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from eventbridge.errors import EventError, TransformFailed
 from eventbridge.event.json_document import JsonValue, Number, parse_value, type_name, write_document
 from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
-#: The maximum number of zeros that `cast` writes for an exponent, because 1e999999999 is short but its digits are not.
+#: The maximum number of zeros that `cast` writes for an exponent. Without it, a number as short as 1e999999999 would
+#: become a gigabyte of digits.
 MAXIMUM_DIGITS: Final = 1_000
 
 _BLANK = " \t\r\n"
@@ -25,7 +26,7 @@ def to_string(value: JsonValue) -> JsonValue:
 
 
 def to_number(value: JsonValue) -> JsonValue:
-    """Return a value as a number: a number, or a string that spells one, with all digits, true as 1, and false as 0."""
+    """Convert a value to a number: numbers and numeric strings keep all their digits; true becomes 1 and false 0."""
     if isinstance(value, Number):
         return value
     if isinstance(value, bool):
@@ -90,7 +91,7 @@ def format_value(value: JsonValue) -> str:
             return type_name(value)
 
 
-#: The function for each value of the option `to`; they are not called for null, which stays null.
+#: The function for each value of the `to` option. None is called for null, which stays null.
 TYPES: Final[dict[str, Callable[[JsonValue], JsonValue]]] = {
     "string": to_string,
     "integer": to_integer,
@@ -137,7 +138,7 @@ class Flatten:
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """Hashes `salt` and the value's text by SHA-256, without a key, because rule files must not contain secrets."""
+    """Hashes `salt` and the value's text with SHA-256, without a key, because rule files must not contain secrets."""
 
     salt: str
 
@@ -153,14 +154,16 @@ class Hash:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Masks all characters but the first `keep_first` and last `keep_last`; a shorter string is masked entirely."""
+    """Masks all characters but the first `keep_first` and last `keep_last`; a string with no others is masked
+    entirely."""
 
     keep_first: int
     keep_last: int
     character: str
 
     def __call__(self, value: JsonValue) -> JsonValue:
-        """Return a string or a number's text, masked; raises TransformFailed, without the value, for anything else.
+        """Return a string, or a number's text, masked. For anything else, raises TransformFailed with an error that
+        does not show the value.
 
         With keep_last 4, "4111111111111111" becomes "************1111", 12345 becomes "*2345", "1111" becomes "****".
         """
