@@ -1,4 +1,4 @@
-"""A client of the HTTP API, sync and async; it needs the extra `client`, and imports nothing of the server."""
+"""A client of the HTTP API, sync and async; it needs the `client` extra, and imports nothing of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every conformance case of the form JSONATA: null, undefined, numbers, text and functions in expressions."""
+"""Every conformance case of the JSONATA form: null, undefined, numbers, text and functions in expressions."""
 
 from __future__ import annotations
 

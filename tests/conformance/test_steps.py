@@ -1,4 +1,4 @@
-"""Every conformance case of the form FIELDS: the cases define the result of each operation on an event's data."""
+"""Every conformance case of the FIELDS form: the cases define the result of each operation on an event's data."""
 
 from __future__ import annotations
 

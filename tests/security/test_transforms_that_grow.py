@@ -144,7 +144,7 @@ def test_a_part_of_a_large_event_fails_and_the_event_itself_does_not() -> None:
 
 
 def test_a_large_value_of_spark_fails() -> None:
-    """What Spark responded to the form SQL has the same limit."""
+    """What Spark responded to the SQL form has the same limit."""
     response = SqlResult(True, None, {"t": Value(text="x" * (MAXIMUM_BYTES + 1), is_json=False, failure=None)})
     rule = rule_of({"form": "SQL", "value": "data:text::string"})
     (renderer,) = response.renderers(rule).values()

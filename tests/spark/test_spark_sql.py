@@ -1,4 +1,4 @@
-"""`where` and the form SQL on a real Spark: their columns, and failures of events and rules."""
+"""`where` and the SQL form on a real Spark: their columns, and failures of events and rules."""
 
 from __future__ import annotations
 

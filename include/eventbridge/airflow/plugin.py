@@ -18,7 +18,7 @@ class _MountedApps:
     """The list of applications that the api-server mounts, built on first access. It is empty in other processes."""
 
     def __get__(self, instance: object, owner: type[Any]) -> list[dict[str, Any]]:
-        """Return one application, or none outside the api-server or without the extra `api`."""
+        """Return one application, or none outside the api-server or without the `api` extra."""
         if "fastapi" not in sys.modules or find_spec("prometheus_client") is None:
             return []
         if not hasattr(self, "_apps"):
@@ -56,7 +56,7 @@ def _panels() -> list[dict[str, Any]]:
 
 
 class EventBridgePlugin(AirflowPlugin):
-    """Adds the menu item *Browse > EventBridge DAGs* and, with the extra `api`, the page and the HTTP API.
+    """Adds the menu item *Browse > EventBridge DAGs* and, with the `api` extra, the page and the HTTP API.
 
     With that extra it also adds a link from each push to its deliveries, a tab with the batch of each DAG run, and a
     panel on the home page.

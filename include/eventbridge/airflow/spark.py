@@ -56,7 +56,7 @@ def open_lander(bus: Bus) -> Lander | None:
     """Return a lander that lands a bus's batches on the workers of a Spark Connect server. Only for a running task.
 
     Returns None if the bus is embedded, or if it has a queue source, whose inbox is in the ledger. Also returns None if
-    the connection for Spark is missing or has another type; the task `route` reports an unusable connection.
+    the connection for Spark is missing or has another type; the `route` task reports an unusable connection.
     """
     if bus.source.is_queue or not getattr(bus.source, "connection", None):
         return None

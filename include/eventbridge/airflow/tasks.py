@@ -280,7 +280,7 @@ def share_batch_id(batch_id: str | None, beside: Mapping[str, bool] = MappingPro
 
 
 def end_run(context: Any, but: str = "") -> None:
-    """Skip all tasks after the current one, except the task `but`."""
+    """Skip all tasks after the current one, except `but`."""
     rest = sorted(context["task"].get_flat_relative_ids(upstream=False) - {but})
     raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]
 

@@ -96,7 +96,7 @@ def check_scope(token: ApiToken, action: str, bus: str) -> None:
 
 
 async def reader(request: Request, token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that only reads; raises CallRefused if it has no scope `read`."""
+    """Return the token of a call that only reads; raises CallRefused if it has no `read` scope."""
     check_general_scope(token, READ)
     return token
 

@@ -128,7 +128,7 @@ def _attribute(value: str) -> bytes:
     return unquote_to_bytes(_ESCAPED.sub(rb"\1", quoted[1]) if quoted else raw)
 
 
-#: The parameter `wbits` of zlib for each coding (RFC 9110, 8.4.1); `deflate` is the zlib format, RFC 1950.
+#: The `wbits` parameter of zlib for each coding (RFC 9110, 8.4.1); `deflate` is the zlib format, RFC 1950.
 _FORMATS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _ACCEPTED: Final = "gzip, deflate"
 

@@ -228,12 +228,12 @@ async def _run_on_body(pool: CallPool, request: Request, content: bytes, call: C
 
 
 def asks_buses(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
-    """Run an endpoint, which has a parameter `request`, in the pool of calls that query the servers of buses."""
+    """Run an endpoint, which has a `request` parameter, in the pool of calls that query the servers of buses."""
     return _run_in_pool(run_at_buses, endpoint)
 
 
 def reads_store(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
-    """Run an endpoint, which has a parameter `request`, in the pool of calls that read files of the store."""
+    """Run an endpoint, which has a `request` parameter, in the pool of calls that read files of the store."""
     return _run_in_pool(run_store_read, endpoint)
 
 

@@ -173,8 +173,8 @@ def dead_letters(
     """Return dead letters, those of the newest batch first. Send `next` as `cursor` for the next page.
 
     One call reads at most 100 files, so it may return `next` with few items, or none. `unreadable` lists the files
-    that could not be read. Without the scope `payloads`, event, request and responses are hidden, and so are details
-    that may quote the event.
+    that could not be read. Unless the token has the `payloads` scope, the event, the request, the
+    responses, and details that may quote the event are hidden.
     """
 
     def load(runtime: Runtime) -> Page:
@@ -225,7 +225,8 @@ def dead_letter(
 
     A delivery id, or the position of an event, stands for the newest of its dead letters.
 
-    Without the scope `payloads`, event, request and responses are hidden, and so are details that may quote the event.
+    Unless the token has the `payloads` scope, the event, the request, the responses, and details that may quote the
+    event are hidden.
     """
     return document_response(
         request, lambda runtime: visible_dead_letter(request, with_name(dead_letter_document(runtime, name)))
@@ -243,7 +244,7 @@ def event(
 ) -> Response:
     """Return an event's positions, whether each rule matches it, and every delivery and attempt.
 
-    Without the scope `payloads`, values of the event's fields and responses of targets are hidden.
+    Without the `payloads` scope, values of the event's fields and responses of targets are hidden.
     """
     return document_response(
         request, lambda runtime: visible_trace(request, why_between(runtime, event_id, bus, since, until))
@@ -346,7 +347,7 @@ Page = tuple[Mapping[str, Any], str | None]
 
 
 def page_response(request: Request, find: Callable[[Runtime], Page]) -> Response:
-    """Return a page as JSON; its member `next`, and the header `Link` (RFC 8288), lead to the next page."""
+    """Return a page as JSON; its member `next`, and the `Link` header (RFC 8288), lead to the next page."""
     found, cursor = run_for_caller(request, find)
     response = json_response({**found, "next": cursor})
     if cursor is not None:

@@ -1,4 +1,4 @@
-"""Applies the header `Idempotency-Key`: a repeated call gets the first response, and has no second effect."""
+"""Applies the `Idempotency-Key` header: a repeated call gets the first response, and has no second effect."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="Any time in that hour, in UTC.")]
 ) -> Response:
-    """Return every measure of a checked hour, with its bounds. Values of events need the scope `payloads`."""
+    """Return every measure of a checked hour, with its bounds. Values of events need the `payloads` scope."""
     return document_response(request, lambda runtime: visible_quality(request, find_record(runtime, hour)))
 
 
@@ -213,7 +213,7 @@ def schema(
     type: Annotated[str, Path(description="An event type.")],
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
 ) -> Response:
-    """Return the fields of the type on each bus: types and null rates, and examples with the scope `payloads`."""
+    """Return the fields of the type on each bus: types and null rates, and examples with the `payloads` scope."""
     return document_response(
         request, lambda runtime: {"schemas": schemas_named(runtime, type, bus, examples=can_see_payloads(request))}
     )

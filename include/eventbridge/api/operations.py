@@ -216,7 +216,7 @@ def shadows(
     until: To = None,
     samples: Annotated[int, Query(ge=0, le=100)] = 10,
 ) -> Response:
-    """Return the differences between a rule's targets and their shadows. Samples need the scope `payloads`."""
+    """Return the differences between a rule's targets and their shadows. Samples need the `payloads` scope."""
     shown = samples if can_see_payloads(request) else 0
     return document_response(
         request, lambda runtime: {"shadows": shadow_reports(runtime, rule, since or "1h", until, shown)}
@@ -276,7 +276,7 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
 async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
     """Send the transformed event to the target once, and return its response. This does not count as a delivery.
 
-    The beginning of the response needs the scope `payloads`: a target may repeat the payload.
+    The beginning of the response needs the `payloads` scope: a target may repeat the payload.
     """
     content = await request.body()
 

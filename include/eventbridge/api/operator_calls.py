@@ -44,7 +44,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that changes something; raises CallRefused if it has no scope `operate`."""
+    """Return the token of a call that changes something; raises CallRefused if it has no `operate` scope."""
     check_general_scope(token, OPERATE)
     return token
 

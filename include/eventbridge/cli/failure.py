@@ -29,7 +29,7 @@ REPORT: Final = "This is a bug: report it with the lines above to the people who
 #: The end of a sentence, after which another one begins.
 _SENTENCE = re.compile(r"(?<=[^.][.?])\s+(?=[A-Z`])")
 
-#: The field `code` of the JSON form, by class. Programs compare these codes, so a class may be renamed but not its
+#: The `code` field of the JSON form, by class. Programs compare these codes, so a class may be renamed but not its
 #: code.
 CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.EventBridgeError: "failed",

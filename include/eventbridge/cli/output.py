@@ -46,7 +46,7 @@ def _is_document(context: typer.Context, value: bool) -> bool:
 
 
 #: The parameter of each command that prints data. It is True for every document, whose format `-o` chooses; `Group`
-#: adds the option `-o` to a command that has this one.
+#: adds the `-o` option to a command that has this one.
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for `-o json`.", callback=_is_document)]
 
 #: The exit code after a closed pipe (128 + SIGPIPE); 1 would mean that a difference was found.

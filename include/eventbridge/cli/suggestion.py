@@ -74,7 +74,7 @@ def _options_below(command: Any) -> Iterator[str]:
 
 @cache
 def _output_option() -> Any:
-    """Return the option `-o` as Typer builds it, because only Typer's own code may construct an option."""
+    """Return the `-o` option as Typer builds it, because only Typer's own code may construct an option."""
     holder = typer.Typer()
 
     @holder.command()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the process that tests the pattern needs neither the ledger
 #: the path of its condition, and many conditions may have the same path.
 MAX_CHARACTERS: Final = 8 << 20
 
-_NO_SQL = "Only Spark evaluates the form SQL."
+_NO_SQL = "Only Spark evaluates the SQL form."
 
 
 @dataclass(frozen=True)

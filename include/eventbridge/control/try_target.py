@@ -97,7 +97,7 @@ def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delive
     Raises the same errors as `send_event` for the event and the transform.
     """
     if target.transform.form == "SQL":
-        raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
+        raise UserError("Only Spark evaluates the SQL form. Publish an event that the rule matches instead.")
     try:
         event = parse_event(body, max_bytes=runtime.settings.event_max_size)
     except EventError as error:

@@ -389,7 +389,7 @@ def defer_paused(
 ) -> list[Item]:
     """Defer the untried `items` until `until`, or dead-letter those that are too old; return the items already tried.
 
-    For each deferred or dead-lettered item, a row of the schema OUTCOME that is not an attempt is added to `rows`.
+    For each deferred or dead-lettered item, a row of the OUTCOME schema that is not an attempt is added to `rows`.
     """
     tried: list[Item] = []
     untried: list[Item] = []

@@ -1,7 +1,7 @@
 """Sends deliveries to a target in spans.
 
 The deliveries of a span are sent together, get one response, and become pending together. A span is a piece of a chunk
-as the stage route wrote it; `settle.pending.SpanPending` keeps it in one piece while it is pending. The name of a span
+as the route stage wrote it; `settle.pending.SpanPending` keeps it in one piece while it is pending. The name of a span
 is derived from its rule, target, delivery file and rows, so that a push that sends it again writes the same bytes to
 the same place.
 """

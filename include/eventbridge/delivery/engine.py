@@ -197,7 +197,7 @@ class TargetRuns:
     def record(self, write: Callable[[int, pa.Table], bool], *, everything: bool = False) -> bool:
         """Record the oldest outcomes by calling `write` with a segment number and a table; return its result.
 
-        A segment has about as many outcomes as the setting `segment_responses` says, or all of them if `everything`. If
+        A segment has about as many outcomes as the `segment_responses` setting says, or all of them if `everything`. If
         `write` raises an error, the next call records the same outcomes again, together with the next ones, under the
         next number, because the failed call may have taken effect.
         """

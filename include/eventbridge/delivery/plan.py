@@ -321,7 +321,7 @@ def defer_early(
     now: datetime,
     rows: OutcomeRows,
 ) -> list[Item]:
-    """Return the deliveries of a target that may be sent now, and add rows of the schema OUTCOME for the others.
+    """Return the deliveries of a target that may be sent now, and add rows of the OUTCOME schema for the others.
 
     Such a row is not an attempt. Its status is `retry_scheduled`, with the earliest time at which the delivery may be
     sent, or `dead_lettered` if that time is not before its deadline.

@@ -48,7 +48,7 @@ def read_deliveries(
 ) -> pa.Table:
     """Return rows of a delivery file or, for a dead letter file, the copies of its rows.
 
-    The columns are those of the schema DELIVERY. A copy has no event of its own, so `event_file` and `event_row` refer
+    The columns are those of the DELIVERY schema. A copy has no event of its own, so `event_file` and `event_row` refer
     to the dead letter. For a delivery file, the string columns in `coded` are dictionary-encoded.
     """
     if not is_dead_letter(file):

@@ -99,7 +99,7 @@ class TargetRun:
     """Sends one target's deliveries until each of them has a response, the budget is spent, the run's breaker opens, or
     `stop` is set.
 
-    Rows of the schema OUTCOME are added to `rows` only once the target has flushed the deliveries that they report.
+    Rows of the OUTCOME schema are added to `rows` only once the target has flushed the deliveries that they report.
     With a `queue`, the run is live, and its deliveries come through the queue.
     """
 

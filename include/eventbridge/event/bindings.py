@@ -77,7 +77,7 @@ def form_of(headers: Headers) -> Form:
 def event_from_binary(headers: Headers, body: bytes | None) -> bytes:
     """Return the event with the `ce_...` headers as attributes and the body as data; without a body, it has no data.
 
-    A header without a value counts as absent. Data is JSON if the header `content-type` is a JSON type. It is text if
+    A header without a value counts as absent. Data is JSON if the `content-type` header is a JSON type. It is text if
     the media type begins with `text/`, its charset is known, and encoding the text again gives the same bytes.
     Otherwise, for example without a media type, it is bytes. Raises EventError for an attribute that occurs twice, for
     a header that is not UTF-8, and for data that does not match its media type.
@@ -262,7 +262,7 @@ def is_json(media_type: str) -> bool:
 
 
 def charset_of(media_type: str) -> str:
-    """Return the parameter `charset` of a media type as written; "" if it has none."""
+    """Return the `charset` parameter of a media type as written; "" if it has none."""
     position = media_type.find(";")
     while position >= 0 and (found := _PARAMETER.match(media_type, position)):
         if (found[1] or "").lower() == "charset":

@@ -95,7 +95,7 @@ def _hash64(raw: bytes) -> int:
 
 
 def claimed_id(body: bytes) -> str | None:
-    """Return the member `id` of a message, or the string after the first `"id":` if the message is not a JSON object.
+    """Return the `id` member of a message, or the string after the first `"id":` if the message is not a JSON object.
 
     Returns None if there is no such string.
     """

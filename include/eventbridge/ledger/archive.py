@@ -137,7 +137,7 @@ MARK_UNINDEXED = sa.update(batch).where(_OF_TIME, batch.c.in_index == "yes").val
 def select_unindexed(*, committed: bool, limited: bool) -> sa.Select[Any]:
     """Return the query for normal batches of a period that have their archive and are not in the index, oldest first.
 
-    If `committed`, it selects committed batches only. If `limited`, it selects at most as many as the parameter `most`.
+    If `committed`, it selects committed batches only. If `limited`, it selects at most as many as the `most` parameter.
     """
     found = sa.select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
     if committed:

@@ -45,7 +45,7 @@ class Settlement(Aggregate):
         """Move a batch from `routed` to `settling` and end all claims of its chunks.
 
         From then on no segment of the batch can be recorded, so its segments are final. Returns False and changes
-        nothing if the batch is not in the state `routed`, or if the claim of a push has not expired.
+        nothing if the batch is not in the `routed` state, or if the claim of a push has not expired.
         """
         now = self._now()
         try:

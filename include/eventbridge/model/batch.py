@@ -54,7 +54,7 @@ class Batch:
 
     @property
     def has_route_stage(self) -> bool:
-        """Whether the batch has the stage route.
+        """Whether the batch has a route stage.
 
         Such a batch accounts for all rows of its delivery files. Any other batch accounts for the rows in its chunks.
         """

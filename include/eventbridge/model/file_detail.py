@@ -103,7 +103,7 @@ class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
     outcomes: dict[str, int]
 
 
-#: The details of a file besides its path and its number of rows; None if it has none. In the JSON, the member `record`
+#: The details of a file besides its path and its number of rows; None if it has none. In the JSON, the `record` member
 #: names the type.
 FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None
 

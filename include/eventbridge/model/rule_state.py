@@ -13,7 +13,7 @@ from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PA
 EXPECTATION_HOLD = "expectation_failed"
 OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-#: The states that are shown to users. `paused` means that a target in the state `ok` asked for a pause (429), or that
+#: The states that are shown to users. `paused` means that a target in the `ok` state asked for a pause (429), or that
 #: an operator or a pool without slots keeps its deliveries on hold.
 ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 

@@ -105,7 +105,7 @@ def join_payloads(payloads: Sequence[bytes]) -> bytes:
 
 
 def ids_text(ids: Sequence[str]) -> str:
-    """Return delivery ids as the value of the header `webhook-ids`: in the order of the items, separated by commas."""
+    """Return delivery ids as the value of the `webhook-ids` header: in the order of the items, separated by commas."""
     return ",".join(ids)
 
 

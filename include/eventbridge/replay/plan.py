@@ -1,7 +1,7 @@
 """Plans batches of the kind `replay`, which redeliver the archived events that a request chooses.
 
 The DAG `eventbridge_replay_events` and `eventbridge replays start` call this module; the other stages then run as for
-any batch. A batch begins at the stage route. Its buffer file holds the events as they were archived, but their age is
+any batch. A batch begins at the route stage. Its buffer file holds the events as they were archived, but their age is
 measured from the time at which the batch was planned.
 """
 

@@ -46,7 +46,7 @@ class SliceOrigin:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of the schema DELIVERY with dictionary-encoded strings, and per row the payload size, the shard, and whether
+    """Rows of the DELIVERY schema with dictionary-encoded strings, and per row the payload size, the shard, and whether
     it failed.
 
     `waits` is the time before which a row must not be sent, in microseconds since 1970, or NO_WAIT. `handed_back` is

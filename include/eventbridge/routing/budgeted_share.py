@@ -129,7 +129,7 @@ def _sql_results(store: Store, rule: Rule, share: RuleShare) -> dict[EventRow, S
         return None
     if share.results is None:
         raise UserError(
-            f"The rule {rule.name} has `where` or a transform of the form SQL, which only Spark can evaluate. "
+            f"The rule {rule.name} has `where` or an SQL transform, which only Spark can evaluate. "
             "Route it on Spark, with `eventbridge deliver` or the DAGs"
         )
     return read_sql_results(store, share.results)

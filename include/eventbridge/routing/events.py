@@ -63,7 +63,7 @@ class SliceEvents:
 
     @classmethod
     def valid(cls, table: pa.Table, rows: npt.NDArray[np.int32], max_bytes: int) -> SliceEvents:
-        """Return the valid events of a table with the column `status`."""
+        """Return the valid events of a table with the `status` column."""
         valid = pc.equal(table["status"], "valid").combine_chunks()
         if valid.true_count < len(rows):
             table, rows = table.filter(valid), rows[valid.to_numpy(zero_copy_only=False)]

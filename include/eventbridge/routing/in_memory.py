@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeliveryRow(NamedTuple):
-    """The columns of the schema DELIVERY that a push needs, as Python values.
+    """The columns of the DELIVERY schema that a push needs, as Python values.
 
     `published_at` is in microseconds since 1970.
     """

@@ -21,7 +21,7 @@ from eventbridge.store.protocol import Store
 class RouteJob(Struct, frozen=True, kw_only=True):
     """The values that all tasks of a batch share.
 
-    `attempt` is unique per try of the stage route; `replay_id` is part of every delivery id.
+    `attempt` is unique per try of the route stage; `replay_id` is part of every delivery id.
     """
 
     batch_id: str

@@ -19,8 +19,8 @@ _THEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
-    """Return an event of the type `name` on the bus `name` as buffer would land it: a table with one row of the schema
-    BUFFER."""
+    """Return an event of the type `name` on the bus `name` as buffer would land it: a table with one row of the BUFFER
+    schema."""
     row = {
         "topic": name,
         "broker": "",

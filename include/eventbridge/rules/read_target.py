@@ -153,7 +153,7 @@ def _retry(node: Node | None, errors: list[RuleError]) -> RetryPolicy:
 
 
 def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> Type | None:
-    """Return the type that the field `type` names; if it cannot be used, record an error and return None."""
+    """Return the type that the `type` field names; if it cannot be used, record an error and return None."""
     node = fields.get("type")
     try:
         found = None if node is None else types.find(node.value)

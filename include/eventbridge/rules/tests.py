@@ -1,8 +1,8 @@
 """Reads the `tests` of a rule, and runs them with the reference matcher and the reference transforms.
 
-`eventbridge rules check` runs them. `where` and transforms of the form SQL are not evaluated, because only Spark can
-evaluate them. A test that expects no match therefore passes if the pattern matches but the rule has `where`, which may
-reject the event.
+`eventbridge rules check` runs them. `where` and SQL transforms are not evaluated, because only Spark can evaluate them.
+A test that expects no match therefore passes if the pattern matches but the rule has `where`, which may reject the
+event.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _own: set[_Key] = set()  # the claims of this process's pushes
 def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
     """Claim a chunk for a push of this process, as soon as no other push is working on it.
 
-    Call `keeping` afterwards. Returns None if there is nothing to push, because the batch is not in the state `routed`
+    Call `keeping` afterwards. Returns None if there is nothing to push, because the batch is not in the `routed` state
     or the chunk is completed. Also returns None if another push was working on the chunk until `stop` was set or the
     deadline of the batch had passed.
     """

@@ -117,7 +117,7 @@ class Inbox:
         return self.end(partition) if found is None else found
 
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the messages with start <= offset < end, in order, as blocks of the schema MESSAGES.
+        """Yield the messages with start <= offset < end, in order, as blocks of the MESSAGES schema.
 
         The call itself raises OffsetGapError if `end` is beyond the end of the inbox.
         """

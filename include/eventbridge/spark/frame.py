@@ -43,7 +43,7 @@ def route_frame(
     responses_from: int | None = None,
     route: RouteTask = route_task,
 ) -> DataFrame:
-    """Return a frame of the schema RESPONSE; collecting it routes every task in a Spark task of its own.
+    """Return a frame of the RESPONSE schema; collecting it routes every task in a Spark task of its own.
 
     If `responses_from` is set, workers also write their responses to the store, numbered from there on, for a driver
     that cannot return rows. `route` routes one task; workers must be able to import it.

@@ -28,7 +28,8 @@ _GROUP_ROWS = 20_000
 
 
 class Index(NamedTuple):
-    """Rows of schema EVENT_INDEX, sorted by hash, and the files to which they refer, of schema INDEXED_FILES."""
+    """Rows of the EVENT_INDEX schema, sorted by hash, and the files to which they refer, of the INDEXED_FILES
+    schema."""
 
     rows: pa.Table
     files: pa.Table

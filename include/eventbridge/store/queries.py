@@ -101,10 +101,10 @@ def _evaluate(events: pa.Table, condition: str) -> list[bool | None]:
 def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     """Return the keys (values of the columns KEY) of the dead letters in these files that meet an SQL condition.
 
-    The condition may use the columns of schema DEAD_LETTER, `name`, `dead_lettered_at`, and the table `dead_letters`;
-    in it, ids and `request` are strings, and `event` is JSON, or null if the event is not JSON. DuckDB gets the named
-    files and nothing else: no other file, no network. Raises UserError if `condition` is invalid, fails on a dead
-    letter, or takes too long or too much memory. Also raises the exceptions of `read`.
+    The condition may use the columns of the DEAD_LETTER schema, `name`, `dead_lettered_at`, and the table
+    `dead_letters`; in it, ids and `request` are strings, and `event` is JSON, or null if the event is not JSON. DuckDB
+    gets the named files and nothing else: no other file, no network. Raises UserError if `condition` is invalid, fails
+    on a dead letter, or takes too long or too much memory. Also raises the exceptions of `read`.
     """
     try:
         table = _choose(read, paths, condition)

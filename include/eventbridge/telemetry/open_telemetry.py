@@ -75,7 +75,7 @@ class OpenTelemetry:
             self._export("batch", top, root, (batch_time(ended.batch_id), ended.ended_at), attributes)
 
     def push_ended(self, ended: PushEnded) -> None:
-        """Do nothing, because the span of the stage `push` covers it."""
+        """Do nothing, because the span of the `push` stage covers it."""
 
     def check_ended(self, ended: CheckEnded) -> None:
         """Do nothing, because the watcher polls several times a second."""

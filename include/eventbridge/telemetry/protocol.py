@@ -38,7 +38,7 @@ class TargetPushed:
 
 @dataclass(frozen=True, slots=True)
 class PushEnded:
-    """One push of a chunk that had deliveries to send. If it raised, the record of the stage `push` has the error."""
+    """One push of a chunk that had deliveries to send. If it raised, the record of the `push` stage has the error."""
 
     batch_id: str
     chunk_id: int

@@ -23,7 +23,7 @@ def is_exported(signal: str, environ: Mapping[str, str]) -> bool:
 def telemetry_from_environment(environ: Mapping[str, str]) -> Telemetry:
     """Return the telemetry of a process. If traces are not sent, OpenTelemetry is not imported.
 
-    Raises SettingsError if the argument of the sampler is not a ratio, and ModuleNotFoundError if the extra `otel` is
+    Raises SettingsError if the argument of the sampler is not a ratio, and ModuleNotFoundError if the `otel` extra is
     not installed.
     """
     if not is_exported("traces", environ):

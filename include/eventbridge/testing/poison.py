@@ -33,7 +33,7 @@ POISONED = "poison"
 
 
 def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
-    """Route like `route_task`, unless a slice contains poison; the form JSONATA is a Program."""
+    """Route like `route_task`, unless a slice contains poison; the JSONATA form is a Program."""
     if isinstance(task, RuleShare):
         return route_share(store, rule_set, job, task, compile_program)
     if not isinstance(task, Slice):
@@ -52,7 +52,7 @@ def mark_of(task: Task) -> str:
 
 
 class Program:
-    """A renderer for the form JSONATA whose text selects what it does.
+    """A renderer for the JSONATA form whose text selects what it does.
 
     `loop`, `loop on` (which ignores interruptions), `die` and `fail` act on events whose subject is POISONED; all other
     events are rendered.
@@ -78,7 +78,7 @@ class Program:
 
 
 def compile_program(target: Target) -> Renderer:
-    """Compile a target's transform, a program if it is of the form JSONATA."""
+    """Compile a target's transform, a program if it is of the JSONATA form."""
     if target.transform.form == "JSONATA":
         return Program(str(target.transform.value))
     return compile_target(target)

@@ -54,7 +54,7 @@ def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _extra_field_errors(definition, "CONSTANT", "template", "steps", "content_type")
     if "value" not in definition:
-        yield error_at("$", "the form CONSTANT needs a value", None, "Write value: and the content of every delivery")
+        yield error_at("$", "the CONSTANT form needs a value", None, "Write value: and the content of every delivery")
         return
     try:
         value = constant(definition["value"], "$.value")
@@ -71,7 +71,7 @@ def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
         yield error_at(
-            where, "the form JSONPATH needs a path as its value", value, "Write value: $.data.name, or $ for the data"
+            where, "the JSONPATH form needs a path as its value", value, "Write value: $.data.name, or $ for the data"
         )
         return
     try:
@@ -100,7 +100,7 @@ def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
-        yield error_at(where, "the form JSONATA needs an expression as its value", value, "Write value: data.name")
+        yield error_at(where, "the JSONATA form needs an expression as its value", value, "Write value: data.name")
     elif found := expression_error(value, "$.value"):
         yield found
 
@@ -110,7 +110,7 @@ def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
-        yield error_at(where, "the form SQL needs an expression as its value", value, "Write value: data:name::string")
+        yield error_at(where, "the SQL form needs an expression as its value", value, "Write value: data:name::string")
     elif problem := expression_problem(value):
         yield error_at("$.value", problem[0], value, problem[1])
 
@@ -127,7 +127,7 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     if not isinstance(text, str) or not text:
         where = "$" if text is None else "$.template"
         yield error_at(
-            where, "the form TEMPLATE needs text as its template", text, "Write template: 'text with ${name}'"
+            where, "the TEMPLATE form needs text as its template", text, "Write template: 'text with ${name}'"
         )
         return
     template, errors = parse_template(text, "$.template", content_type)
@@ -196,7 +196,7 @@ def _extra_field_errors(definition: Mapping[Any, Any], form: str, *fields: str) 
         if definition.get(field) is not None:
             yield error_at(
                 f"$.{field}",
-                f"the form {form} does not accept {field}",
+                f"the {form} form does not accept {field}",
                 form,
                 f"Remove it, or write form: {_OWNERS[field]}",
             )

@@ -192,7 +192,7 @@ def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]
         return {}, []
     if not isinstance(value, Mapping):
         remedy = "Write one line per name, such as id: $.data.id"
-        return {}, [error_at("$.value", "the value of the form TEMPLATE must be a mapping of names", value, remedy)]
+        return {}, [error_at("$.value", "the value of the TEMPLATE form must be a mapping of names", value, remedy)]
     found: dict[str, Path | Any] = {}
     errors: list[TransformError] = []
     for name, text in value.items():

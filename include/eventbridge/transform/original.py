@@ -1,4 +1,4 @@
-"""Renders the form ORIGINAL, the unchanged event, in the content mode structured, binary or data."""
+"""Renders the ORIGINAL form, the unchanged event, in the structured, binary or data content mode."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class _Definition(Protocol):
 def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
     """Return the renderer of a transform; `content_mode` (structured, binary, data) applies to ORIGINAL and FIELDS.
 
-    Raises TransformError with the first of `transform_errors`, if there are any, and for the form SQL.
+    Raises TransformError with the first of `transform_errors`, if there are any, and for the SQL form.
     """
     definition = {
         "form": transform.form,
@@ -76,5 +76,5 @@ def _compile(transform: _Definition, content_mode: str) -> Renderer:
             return JsonataRenderer(str(transform.value), missing_is_error=missing_is_error)
         case "SQL":
             remedy = "Route by Spark: eventbridge deliver, or the DAGs."
-            raise TransformError("only Spark can evaluate the form SQL", value=transform.value, remedy=remedy)
+            raise TransformError("only Spark can evaluate the SQL form", value=transform.value, remedy=remedy)
     raise AssertionError("a form that the definition's check does not know")

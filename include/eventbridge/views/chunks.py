@@ -274,7 +274,7 @@ def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
 
 
 def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
-    """Return the newest chunks, at most `limit`, in the state `error` or `timeout` or with failed deliveries.
+    """Return the newest chunks, at most `limit`, in the `error` or `timeout` state or with failed deliveries.
 
     Only the newest _BATCHES_SEARCHED batches are searched. If `payloads` is False, `last_failure` has no text that may
     quote an event.

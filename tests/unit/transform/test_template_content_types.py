@@ -136,4 +136,4 @@ def test_other_forms_have_no_content_type() -> None:
     [error] = transform_errors({"form": "CONSTANT", "value": 1, "content_type": "text/plain"})
 
     assert isinstance(error, TransformError)
-    assert "the form CONSTANT does not accept content_type" in str(error)
+    assert "the CONSTANT form does not accept content_type" in str(error)

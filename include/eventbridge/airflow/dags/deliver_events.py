@@ -190,6 +190,6 @@ class StreamingOperator(BaseOperator):
 
 
 def streaming(runner: str, **options: Any) -> StreamingOperator:
-    """Return the task `streaming` of a runner. After an error or a kill, Airflow retries it almost immediately."""
+    """Return the `streaming` task of a runner. After an error or a kill, Airflow retries it almost immediately."""
     options |= {"retry_delay": _RETRY_DELAY}
     return StreamingOperator(task_id=STREAMING, runner=runner, **options)

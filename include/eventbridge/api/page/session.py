@@ -113,7 +113,7 @@ class TokenGate:
         return None
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return the user; raises NotLoggedIn without a token that has the scope `read`."""
+        """Return the user; raises NotLoggedIn without a token that has the `read` scope."""
         secret = request.cookies.get(COOKIE)
         if secret is None:
             raise NotLoggedIn
@@ -149,7 +149,7 @@ async def viewer(request: Request) -> Viewer:
 
 
 async def token_of(request: Request, secret: str) -> ApiToken:
-    """Return a token with the scope `read`; raises NotLoggedIn with the reason for any other."""
+    """Return a token with the `read` scope; raises NotLoggedIn with the reason for any other."""
     access: Access = request.app.state.access
     try:
         token = await access.caller(secret)

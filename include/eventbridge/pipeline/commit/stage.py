@@ -1,4 +1,4 @@
-"""Runs the stage commit: reconciles the batch, writes its manifest, and commits the offsets to the ledger and then the
+"""Runs the commit stage: reconciles the batch, writes its manifest, and commits the offsets to the ledger and then the
 bus.
 
 `Settlement.commit` of the ledger moves the offsets in the transaction that completes the batch; `commit_to_bus.py`

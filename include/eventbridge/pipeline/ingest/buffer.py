@@ -1,4 +1,4 @@
-"""Runs the stage buffer: reads the ranges of a batch, checks each message and lands it in the archive."""
+"""Runs the buffer stage: reads the ranges of a batch, checks each message and lands it in the archive."""
 
 from __future__ import annotations
 

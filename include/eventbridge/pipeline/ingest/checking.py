@@ -60,7 +60,7 @@ IDENTITY_BYTES: Final = 16
 class CheckResult:
     """The result of checking the messages of a file, in their order.
 
-    `columns` are the columns of the schema BUFFER that the checks determine; all except `event_id` are
+    `columns` are the columns of the BUFFER schema that the checks determine; all except `event_id` are
     dictionary-coded. `types` has the type of each message, or None if it is not an event. `counts` is the number of
     messages by status, and `identities` are the identities of the valid events.
     """
@@ -182,7 +182,7 @@ class Limits(NamedTuple):
 
 
 class CheckedFile(NamedTuple):
-    """The content of one file: rows of the schema BUFFER, their record, and the identities of the valid events.
+    """The content of one file: rows of the BUFFER schema, their record, and the identities of the valid events.
 
     `samples` has a sample of each event type.
     """
@@ -291,7 +291,7 @@ def reading(source: LogSource, partition: Partition, start: int, end: int) -> Ge
 
 
 def _rows(partition: Partition, messages: pa.Table, checked: CheckResult, arrived_at: datetime) -> pa.Table:
-    """Return messages as rows of the schema BUFFER, with repetitive strings dictionary-coded."""
+    """Return messages as rows of the BUFFER schema, with repetitive strings dictionary-coded."""
     count = messages.num_rows
     prefix = "-".join(str(part) for part in partition if part != "")
     columns = {
@@ -356,7 +356,7 @@ def as_events(messages: pa.Table, partition: Partition, fields: Source) -> tuple
 
 
 class _Message(NamedTuple):
-    """One message; the fields are columns of the schema MESSAGES."""
+    """One message; the fields are columns of the MESSAGES schema."""
 
     offset: int
     published_at: datetime

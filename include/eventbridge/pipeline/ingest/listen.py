@@ -1,4 +1,4 @@
-"""Runs the stage listen: returns the runner's unfinished batch, or plans the next one from the events on its bus."""
+"""Runs the listen stage: returns the runner's unfinished batch, or plans the next one from the events on its bus."""
 
 from __future__ import annotations
 

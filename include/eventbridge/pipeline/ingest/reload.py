@@ -29,7 +29,7 @@ def take_up_rules(runtime: Runtime) -> TakenRules:
     """Return the rules for a new batch: those of the current files, which come into force if they changed, or the last
     valid ones.
 
-    If the setting `rules_from` is `published`, the rules in force are used without reading files. Errors are recorded
+    If the `rules_from` setting is `published`, the rules in force are used without reading files. Errors are recorded
     and published once as an operational event. Raises RuleFileError if no rule files were ever valid.
     """
     if runtime.settings.rules_from == "published":

@@ -1,4 +1,4 @@
-"""Runs the stage route: matches every landed event with every rule once, and writes delivery files and chunks."""
+"""Runs the route stage: matches every landed event with every rule once, and writes delivery files and chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the stage write_dead_letters: settles the batch, then writes the complete record of every dead letter."""
+"""Runs the write_dead_letters stage: settles the batch, then writes the complete record of every dead letter."""
 
 from __future__ import annotations
 

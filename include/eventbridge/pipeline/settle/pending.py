@@ -1,4 +1,4 @@
-"""Runs the stage schedule_retries: records the deliveries that must be tried again as pending rows in the ledger.
+"""Runs the schedule_retries stage: records the deliveries that must be tried again as pending rows in the ledger.
 
 Each shard of an ordered target has pending rows of its own, with the positions of their events. A span is always in one
 pending row.

@@ -43,7 +43,7 @@ def first_settlement(runtime: Runtime, batch: Batch) -> str:
 def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
     """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record it.
 
-    The tables have the columns of the schema SETTLEMENT, with dictionary-coded strings.
+    The tables have the columns of the SETTLEMENT schema, with dictionary-coded strings.
     """
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
     create_settlement(runtime, path, tables)
@@ -90,7 +90,7 @@ def read_settled(runtime: Runtime, batch_id: str) -> Iterator[SettledDelivery]:
 
 
 def records(table: pa.Table) -> Iterator[SettledDelivery]:
-    """Yield the rows of a table as records; the table has all columns of the schema SETTLEMENT."""
+    """Yield the rows of a table as records; the table has all columns of the SETTLEMENT schema."""
     return (SettledDelivery(**row) for row in table.to_pylist())
 
 

@@ -1,4 +1,4 @@
-"""Runs the first half of the stage write_dead_letters: settles a batch, that is, gives each delivery one final
+"""Runs the first half of the write_dead_letters stage: settles a batch, that is, gives each delivery one final
 status."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def settle(runtime: Runtime, batch: Batch) -> Batch:
-    """Freeze the statuses of a routed batch and return it in the state `settling`; later calls change nothing.
+    """Freeze the statuses of a routed batch and return it in the `settling` state; later calls change nothing.
 
     The function waits until no push of the batch is at work, and then invalidates every claim, so that no segment can
     be recorded while the statuses are read. If two processes settle at the same time, the first to create the file
@@ -65,7 +65,7 @@ def settle(runtime: Runtime, batch: Batch) -> Batch:
 def read_settled_tables(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
     """Yield the settled deliveries of a batch from its segments, except the segments with keys in `without`.
 
-    There is one table for each delivery file, with the columns of the schema SETTLEMENT and dictionary-coded strings.
+    There is one table for each delivery file, with the columns of the SETTLEMENT schema and dictionary-coded strings.
     """
     files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
     judge = Judge(runtime, batch, read_responses(runtime.store, (file.path for file in files if file.path is not None)))

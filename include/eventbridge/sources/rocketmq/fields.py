@@ -13,7 +13,7 @@ from eventbridge.sources.fields import WORDS, read_broker_fields
 class RocketmqFields(Source):
     """Topics of a RocketMQ cluster; `connection` contains the name servers and the credentials.
 
-    In the mode `pop`, the brokers track each message: it is delivered to `group` ("" = the bus's name), and again after
+    In `pop` mode, the brokers track each message: it is delivered to `group` ("" = the bus's name), and again after
     `visibility_timeout` (seconds) unless it was acknowledged.
     """
 

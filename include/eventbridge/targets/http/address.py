@@ -23,7 +23,7 @@ _AIRFLOW: Final = "eventbridge_airflow"
 
 
 def address_of(rule: str, target: HttpFields, connection: Connection | None) -> str:
-    """Return the URL of a target's requests: the rule's, else the extra `secret_url` of its connection.
+    """Return the URL of a target's requests: the rule's, else the `secret_url` extra of its connection.
 
     Raises UserError if there is no URL, or two, or an invalid one. Raises ConnectionUnusable if the connection has a
     type that is not for http targets, or is for another scheme, host or port. Messages show no more of a connection's
@@ -140,7 +140,7 @@ def origin_of(
 ) -> tuple[str, str, int | None] | None:
     """Return the scheme, host and port that a connection is for; the port is None if the connection names none.
 
-    The result is None for a connection that is only for its own URL, and for one with the extra `any_host`, which is
+    The result is None for a connection that is only for its own URL, and for one with the `any_host` extra, which is
     for every host in rule files. Raises ConnectionUnusable; if the connection names no host, the message contains `use`
     and suggests the host `example`.
 

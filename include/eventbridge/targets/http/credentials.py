@@ -85,8 +85,8 @@ def credentials_of(connection: Connection) -> Credentials:
     """Return the credentials of a connection.
 
     A connection may have one of these: login and password (basic), extra `token` (bearer), extra `api_key` (header or
-    query), extra `token_url` with login and password (OAuth2 client credentials). Any connection may also have an extra
-    `signing_secret`. Raises ConnectionUnusable, whose message never shows a value.
+    query), extra `token_url` with login and password (OAuth2 client credentials). Any connection may also have a
+    `signing_secret` extra. Raises ConnectionUnusable, whose message never shows a value.
     """
     signing = _text(connection, "signing_secret")
     keys = parse_secrets(connection.id, signing)

@@ -59,7 +59,7 @@ class Proxy:
 def proxy_of(connection: Connection, use: str) -> Proxy:
     """Return the proxy of a connection; `use` says which target names it.
 
-    Raises ConnectionUnusable. The extra `egress_proxy` is the consent of the connection's owner: a proxy may have an
+    Raises ConnectionUnusable. The `egress_proxy` extra is the consent of the connection's owner: a proxy may have an
     internal address, and a rule file must not turn any connection into a way to one.
     """
     require_type(connection, HTTP_TYPES, f"the proxy of {use}")

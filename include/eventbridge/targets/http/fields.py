@@ -226,7 +226,7 @@ class BatchLimits(FrozenModel):
 
 
 def read_batch(fields: Fields, transform: Transform) -> BatchLimits | None:
-    """Return the field `batch` of a target; rejects combinations that do not fit into one JSON array."""
+    """Return the `batch` field of a target; rejects combinations that do not fit into one JSON array."""
     node = fields.get("batch")
     if node is None:
         return None

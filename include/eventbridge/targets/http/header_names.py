@@ -59,7 +59,7 @@ def is_reserved(name: str) -> bool:
 
 
 def read_headers(fields: Fields) -> Mapping[str, str]:
-    """Return the headers that the field `headers` of a target adds to each request."""
+    """Return the headers that the `headers` field of a target adds to each request."""
     if fields.get("headers") is None:
         return {}
     given = fields.nested("headers", "headers")

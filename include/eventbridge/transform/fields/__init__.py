@@ -1,4 +1,4 @@
-"""Renders the form FIELDS, whose steps change an event one by one, as docs/reference/transforms.md describes."""
+"""Renders the FIELDS form, whose steps change an event one by one, as docs/reference/transforms.md describes."""
 
 from eventbridge.transform.fields.changed import FieldsRenderer
 from eventbridge.transform.fields.read import OPERATIONS, read_steps

@@ -1,4 +1,4 @@
-"""Renders the form FIELDS by applying its steps to a draft of the event, which is then sent as ORIGINAL does."""
+"""Renders the FIELDS form by applying its steps to a draft of the event, which is then sent as ORIGINAL does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The operation `delete`, which removes a value."""
+    """The `delete` operation, which removes a value."""
 
     path: Path
     missing_is_error: bool
@@ -63,7 +63,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """The operation `rename`: gives a member another name at the same position, or moves the value to the path `to`."""
+    """The `rename` operation: gives a member another name at the same position, or moves the value to the path `to`."""
 
     path: Path
     to: Path

@@ -41,7 +41,7 @@ class Options:
         return member(self._where, name) if self._given.get(name) is not None else self._where
 
     def paths(self) -> list[Path]:
-        """Return the paths that the option `path` gives, as one path or a list of at least one."""
+        """Return the paths that the `path` option gives, as one path or a list of at least one."""
         value = self._given.get("path")
         if not isinstance(value, list | tuple):
             return [self.path("path")]
@@ -125,7 +125,7 @@ _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
 
 
 def read_steps(value: object, *, missing_is_error: bool) -> tuple[list[Step], list[TransformError]]:
-    """Return the steps of the field `steps`, and every error with its JSON path inside the transform.
+    """Return the steps of the `steps` field, and every error with its JSON path inside the transform.
 
     `missing_is_error` applies to steps without a `missing` of their own.
     """

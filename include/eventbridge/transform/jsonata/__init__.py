@@ -1,4 +1,4 @@
-"""Renders the form JSONATA, whose expression a separate process with limited CPU time and memory evaluates."""
+"""Renders the JSONATA form, whose expression a separate process with limited CPU time and memory evaluates."""
 
 from eventbridge.transform.jsonata.process import JsonataRenderer
 

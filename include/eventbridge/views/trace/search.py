@@ -70,7 +70,8 @@ class IdQuery:
 
 @dataclass(frozen=True)
 class FoundMessage:
-    """An archived message with the id: the batch that landed it, its file and row, and its columns of schema BUFFER."""
+    """An archived message with the id: the batch that landed it, its file and row, and its columns of the BUFFER
+    schema."""
 
     batch: Batch
     file: str
