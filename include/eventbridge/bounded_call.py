@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 MEMORY_BYTES: Final = 1 << 30
 #: The maximum elapsed time of a call, in seconds, however much processor time it may use.
 CLOCK_SECONDS: Final = 60.0
-#: How many seconds after CLOCK_SECONDS the process ends if its caller has not ended it.
+#: The process ends this many seconds after CLOCK_SECONDS if its caller has not ended it.
 _GRACE_SECONDS: Final = 5.0
 #: A process with more resident memory than this after a call is not reused, because Python seldom returns memory.
 _KEPT_BYTES: Final = 192 << 20

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 from eventbridge.errors import InfrastructureError
 from eventbridge.processes import check_cancelled, child_environment
 
-#: How often a wait for a response checks whether its call is cancelled.
+#: The time between two checks, during a wait for a response, whether the call is cancelled.
 _POLL_MILLISECONDS: Final = 100
 
 

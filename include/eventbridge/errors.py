@@ -223,7 +223,7 @@ class StoreError(InfrastructureError):
 
 
 class StoreFileMissing(StoreError):
-    """The object store holds no file of this name."""
+    """The object store holds no file with this name."""
 
 
 class StoreFileDamaged(StoreError):

@@ -29,7 +29,7 @@ class AirflowConflict(AirflowError):
 class AirflowApi:
     """A client of Airflow's REST API; the caller closes it."""
 
-    #: What the connection's account must be able to do, as part of an error message.
+    #: The permissions that the connection's account needs, as part of an error message.
     needs: ClassVar[str] = ""
 
     def __init__(self, connection: Connection, timeout_seconds: float = 5.0) -> None:

@@ -38,8 +38,8 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
 
 #: The maximum pause before planning again. It is short because a batch of another process may end earlier than planned.
 _POLL_SECONDS = 1.0
-#: How long a run waits for a batch before it leaves planning to the next run. A run that waited longer would reach its
-#: timeout, and no run would continue the redrive or replay.
+#: The time that a run waits for a batch before it leaves planning to the next run. A run that waited longer would reach
+#: its timeout, and no run would continue the redrive or replay.
 PLAN_TIMEOUT_SECONDS = 60.0
 
 Planned = TypeVar("Planned", bound="Plan")

@@ -197,7 +197,7 @@ def _form_key(user: Any) -> str:
     return hmac.new(secret.encode(), f"eventbridge form of {user.get_id()}".encode(), hashlib.sha256).hexdigest()
 
 
-#: How long before a batch's planning time and after its commit an XCom with the batch may have been written.
+#: An XCom with a batch may have been written up to this long before the batch was planned or after it was committed.
 _XCOM_MARGIN = timedelta(minutes=2)
 _MAX_RUNS = 20
 

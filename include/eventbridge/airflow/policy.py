@@ -33,8 +33,9 @@ UNPLANNED_WEIGHT = 100
 #: The maximum time to wait for the ledger. This wait blocks Airflow's scheduler, and so the runs of every runner.
 LIMIT_SECONDS = 0.5
 
-#: How long a result is reused. One expansion calls the hook twice per map index within milliseconds. Only the first of
-#: these calls queries the ledger, so a ledger that does not respond blocks the scheduler only once per expansion.
+#: The time for which a result is reused. One expansion calls the hook twice per map index within milliseconds. Only the
+#: first of these calls queries the ledger, so a ledger that does not respond blocks the scheduler only once per
+#: expansion.
 _HOLD_SECONDS = 2.0
 
 

@@ -121,7 +121,7 @@ def slow_lane_pushes(batch_id: str) -> Any:
     return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)
 
 
-#: How long to wait for responses after SIGTERM. Airflow sends SIGKILL after 5 s, because its Task SDK does not read
+#: The maximum wait for responses after SIGTERM. Airflow sends SIGKILL after 5 s, because its Task SDK does not read
 #: `killed_task_cleanup_time`. The rest of the 5 s is for recording the responses.
 _RESPONSES_SECONDS: Final = 2.5
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 #: The time between two queries of a replay's state. A query reads one row by its key, so even many triggers put little
 #: load on the ledger.
 POLL_SECONDS = 1.0
-#: How long to wait before the next query after an error.
+#: The wait before the next query after an error.
 _PAUSE_SECONDS = 5.0
 
 #: The state that the trigger reports if the replay has not ended in time.
@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 
 
 class ReplayEnd(BaseTrigger):
-    """Waits until a replay has ended, or until a time (ISO 8601), and reports its final state, or LATE.
+    """Waits until a replay has ended, or until the given time (ISO 8601), and reports its final state, or LATE.
 
     If the task is killed, the trigger cancels the replay, provided that it still belongs to the run `run`, which
     started it.

@@ -46,7 +46,7 @@ BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manua
 EACH_MINUTE = "* * * * *"
 #: Its schedule while the watcher polls, because the watcher itself repeats starts that had no effect.
 EVERY_TEN_MINUTES = "*/10 * * * *"
-#: How long the ledger may take to return the watcher's last poll.
+#: The maximum time that the ledger may take to return the watcher's last poll.
 _QUERY_SECONDS = 1.0
 
 

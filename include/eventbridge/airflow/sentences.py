@@ -29,7 +29,7 @@ _MAX_FILES = 3
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task did, as text. `is_warning` is set if an operator should read it."""
+    """Text that says what a task did. `is_warning` is set if an operator should read it."""
 
     text: str
     is_warning: bool = False

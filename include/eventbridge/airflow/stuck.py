@@ -96,13 +96,13 @@ def is_anything_stale(runtime: Runtime) -> bool:
     return bool(stale_batches(runtime))
 
 
-#: How long a result is valid. A query takes the ledger a millisecond and, while deliveries are on hold for a closed
-#: pool, requires a request to Airflow, which logs it.
+#: The time for which a result is valid. A query takes the ledger a millisecond and, while deliveries are on hold for a
+#: closed pool, requires a request to Airflow, which logs it.
 _RESULT_VALIDITY = timedelta(seconds=2)
 #: How long Airflow is not called after a request failed.
 _CALL_PAUSE = timedelta(seconds=30)
 
-#: How long Airflow may take to respond. The watcher is blocked until it does.
+#: The maximum time that Airflow may take to respond. The watcher is blocked until it does.
 _RESPONSE_SECONDS = 1.0
 
 

@@ -305,7 +305,7 @@ def give_way_as_old(_: Context) -> None:
     lower_priority_once(OLD_NICENESS)
 
 
-#: How often to log that Spark is still running. A warm Spark routes a batch in seconds.
+#: The time between two log lines that say that Spark is still running. A warm Spark routes a batch in seconds.
 _SPARK_LOG_SECONDS = 30.0
 
 

@@ -24,8 +24,8 @@ from eventbridge.sources.protocol import LogSource
 from eventbridge.streaming.lease import is_gone
 from eventbridge.telemetry.protocol import NO_TELEMETRY, CheckEnded
 
-#: How often the rules are checked for changes. A shorter interval would not start a new runner sooner, because the
-#: runner has no DAG until Airflow parses the DAG file.
+#: The time between two checks of the rules for changes. A shorter interval would not start a new runner sooner, because
+#: the runner has no DAG until Airflow parses the DAG file.
 _RULES_INTERVAL = timedelta(seconds=2)
 
 
@@ -42,10 +42,10 @@ _POLL_PAUSE = timedelta(seconds=30)
 #: recorded nothing for `WATCHER_ALIVE`, which is three intervals.
 _RECORD_INTERVAL = timedelta(seconds=20)
 
-#: How often the watcher checks for late batches.
+#: The time between two checks for late batches.
 _LATE_INTERVAL = timedelta(seconds=10)
 
-#: How often the watcher checks for orphaned replays and redrives.
+#: The time between two checks for orphaned replays and redrives.
 _ORPHANS_INTERVAL = timedelta(seconds=20)
 
 log = logging.getLogger(__name__)

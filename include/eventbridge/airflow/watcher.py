@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 #: The poll interval, which adds to the latency of events in batch mode. One poll takes about a millisecond.
 POLL_SECONDS = 0.2
 
-#: How long to wait before the next poll after a poll failed, for instance because the ledger could not be reached.
+#: The wait before the next poll after a poll failed, for instance because the ledger could not be reached.
 _PAUSE_SECONDS = 2.0
 
 #: The subjects of the triggers that have begun since the last poll. Airflow does not pass them to the shared stream.

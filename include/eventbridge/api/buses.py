@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: How long rule files and tokens are cached.
+#: The time for which rule files and tokens are cached.
 CACHED_SECONDS = 2.0
 
 
-#: How long a bus's free space and backlog are cached.
+#: The time for which a bus's free space and backlog are cached.
 PRESSURE_CACHED_SECONDS = 1.0
 
 

@@ -35,7 +35,7 @@ _P = ParamSpec("_P")
 #: The maximum number of expensive calls that run at a time, and of calls that wait for one of them to end.
 MAX_RUNNING: Final = 2
 MAX_WAITING: Final = 16
-#: How long a call waits before it is refused.
+#: The time that a call waits before it is refused.
 WAIT_SECONDS: Final = 5.0
 #: The maximum number of calls that read the store at a time, because each takes memory, and of calls that wait for one
 #: of them to end.
@@ -66,7 +66,7 @@ class CallKind:
     waiting: int
     #: The end of the message "The server is busy with N calls ...".
     described: str
-    #: What the refusal says about the effect of a call that was cancelled because the server stops.
+    #: The statement, in the refusal of a call that was cancelled because the server stops, about the call's effect.
     stopped: str = "Nothing was changed"
     #: The maximum duration of a call; None means unlimited, because it depends on other servers.
     seconds: float | None = None

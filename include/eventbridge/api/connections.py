@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 #: The maximum number of open connections. A further one replaces the one on which the server has waited longest.
 MAX_CONNECTIONS: Final = 256
-#: How long the head of a request, its request line and headers, may take to arrive.
+#: The maximum time that the head of a request, its request line and headers, may take to arrive.
 HEAD_SECONDS: Final = 10.0
 #: The maximum size of a head, and of trailers. One more read of the socket may be in memory as well.
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -65,7 +65,7 @@ class Connection(HttpToolsProtocol):
     _incomplete = 0
     #: Received bytes that wait for the next pass of the event loop.
     _unparsed = b""
-    #: Why the caller is refused.
+    #: The reason why the caller is refused.
     _refusal = ""
     #: Whether the connection ends after the responses to calls in progress; nothing more is read.
     _is_ending = False

@@ -281,13 +281,13 @@ def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
 
 
 def dead_letter_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return the whole newest dead letter of a name; raises the same errors as `dead_letter_named`."""
+    """Return the whole newest dead letter with the given name; raises the same errors as `dead_letter_named`."""
     letter = dead_letter_named(runtime, name)
     return read_dead_letter(runtime, letter.file, letter.row)
 
 
 def dead_letter_named(runtime: Runtime, name: str) -> DeadLetterName:
-    """Return the file and the row of the newest dead letter of a name.
+    """Return the file and the row of the newest dead letter with the given name.
 
     Raises NotFoundError if there is none, StoreError if there is none but a file is unreadable, UserError for a
     malformed name.

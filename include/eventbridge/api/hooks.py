@@ -118,7 +118,7 @@ async def take(
 def _verified(
     runtime: Runtime, named: tuple[RuleSet, str], headers: Mapping[str, str], content: bytes
 ) -> tuple[Bus, Webhook, datetime]:
-    """Return the bus and the webhook of a name, and the time of the call.
+    """Return the bus and the webhook with the given name, and the time of the call.
 
     Raises _CallRejected if the webhook does not exist, or if the signature is wrong or cannot be checked. Every case
     takes the same work, so that the response time does not reveal which webhooks exist.

@@ -179,7 +179,7 @@ class RedriveList(BaseModel):
 
 
 class RedriveSurvey(BaseModel):
-    """What a redrive would take, and what it would leave."""
+    """The dead letters that a redrive would take, and those that it would leave."""
 
     taken: list[dict[str, Any]]
     left: list[dict[str, Any]]
@@ -275,4 +275,4 @@ class StatsPage(BaseModel):
 
 
 class RulesChecked(_Open):
-    """What a check of a rule file found."""
+    """The result of a check of a rule file."""

@@ -27,7 +27,8 @@ from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(prefix=V1, route_class=TokenFirst)
 
-#: How long a body may take to arrive; a slower caller would occupy one of the server's connections for too long.
+#: The maximum time that a body may take to arrive; a slower caller would occupy one of the server's connections for too
+#: long.
 BODY_SECONDS = 30.0
 
 

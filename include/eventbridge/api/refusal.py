@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
-#: How many seconds a caller should wait before it tries again, after a disk, a database or a bus failed.
+#: The number of seconds that a caller should wait before it tries again, after a disk, a database or a bus failed.
 RETRY_SECONDS = 5
 
 #: The detail for callers that are not authenticated, who must not learn names of files, connections and addresses.
@@ -44,7 +44,7 @@ class FieldError(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why a call was refused. Nothing was published, unless `detail` says that this is unknown."""
+    """The reason why a call was refused. Nothing was published, unless `detail` says that this is unknown."""
 
     type: str = Field(description="The URL of the page that describes the code.")
     code: str = Field(description="What was wrong, for programs.", json_schema_extra={"enum": list(CODES)})

@@ -20,7 +20,7 @@ from eventbridge.api.metrics import push_metrics
 from eventbridge.errors import UserError
 from eventbridge.runtime.runtime import Runtime
 
-#: How long a shutdown waits for calls in progress.
+#: The maximum time that a shutdown waits for calls in progress.
 GRACE_SECONDS = 30
 
 #: The maximum number of calls in progress, including those whose connection was closed; further calls get 503. A call

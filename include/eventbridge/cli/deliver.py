@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
     from eventbridge.runtime.runtime import Runtime
 
-#: How long `deliver` waits for retries before it counts as idle. A first retry is due one second after the failure,
-#: rounded up.
+#: The time that `deliver` waits for retries before it counts as idle. A first retry is due one second after the
+#: failure, rounded up.
 SOON_SECONDS = 3.0
-#: How long a process that takes over waits for the running process to close its batch, which takes less time.
+#: The maximum time that a process that takes over waits for the running process to close its batch. Closing takes less.
 TAKE_OVER_SECONDS = 60.0
 
 

@@ -14,8 +14,8 @@ from eventbridge.runtime.stop import Stop
 
 #: Added to the number of a signal, this is the exit code after the signal, as in a shell.
 _EXIT_CODE_BASE = 128
-#: How long a Spark job may continue after the first signal. Most jobs end by then, and a supervisor that kills the
-#: process half a minute after its signal leaves enough time to stop a Spark server that the command started.
+#: The maximum time that a Spark job may continue after the first signal. Most jobs end by then, and a supervisor that
+#: kills the process half a minute after its signal leaves enough time to stop a Spark server that the command started.
 _SPARK_SECONDS = 15.0
 
 

@@ -178,8 +178,8 @@ def _json_line(value: Any) -> str:
 
 
 _GAP = "  "
-#: How many characters of an id to show if the terminal is narrow. Commands accept prefixes; in a batch id, these
-#: characters contain the millisecond in which the batch was planned.
+#: The number of characters of an id that are shown if the terminal is narrow. Commands accept prefixes; in a batch id,
+#: these characters contain the millisecond in which the batch was planned.
 _SHORT_ID = 13
 #: A UUID, with the suffix that follows it in the name of a dead letter.
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")

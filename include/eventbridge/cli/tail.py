@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from eventbridge.rules import Bus
     from eventbridge.views.tail import Tail, TailedMessage
 
-#: How long to wait between two looks at a bus.
+#: The wait between two reads of a bus.
 _POLL_SECONDS: Final = 0.5
 
 

@@ -20,7 +20,7 @@ BY_FILE = f"{LEDGER_URL}_FILE"
 LEDGER_URL_NAMES = (LEDGER_URL, BY_COMMAND, BY_FILE)
 
 _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&](password|sslpassword)=", re.IGNORECASE)
-#: How many seconds the command may take. Every process that opens the ledger waits for it once.
+#: The maximum number of seconds that the command may take. Every process that opens the ledger waits for it once.
 _LIMIT_SECONDS = 30.0
 
 

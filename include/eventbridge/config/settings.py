@@ -361,7 +361,8 @@ class Settings(BaseModel):
 
     @property
     def target_locations(self) -> TargetLocations:
-        """Where targets of rules may write, which excludes the store, the ledger, the buses and the rule files."""
+        """The locations where targets of rules may write. They exclude the store, the ledger, the buses and the rule
+        files."""
         rules = self.rules_folder
         folders = (self.bus_folder, self.rule_cache, self.spark_folder, *((rules,) if isinstance(rules, Path) else ()))
         own = begins(folders, (self.store_uri, self.ledger_url, str(rules)))

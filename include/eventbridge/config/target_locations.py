@@ -19,7 +19,7 @@ _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///([^?]+)")
 
 @dataclass(frozen=True)
 class TargetLocations:
-    """Where targets may write.
+    """The locations where targets may write.
 
     File targets write only in `file_folders`. No target writes to a path or `s3://bucket/key` that begins with a member
     of `own`, in whose paths symbolic links are resolved; `begins` returns these prefixes.

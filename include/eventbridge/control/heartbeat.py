@@ -24,8 +24,8 @@ _PREFIX = "eventbridge_"
 _TIMEOUT_SECONDS = 10.0
 _SCHEMES = ("https://", "http://")
 
-#: How long a runner with events may commit nothing before it counts as stalled, and how long a batch may stay
-#: uncommitted before it counts as stuck. The alerts in docs/howto/monitoring/alerts.yaml fire after the same times.
+#: The time after which a runner with events that commits nothing counts as stalled, and an uncommitted batch as stuck.
+#: The alerts in docs/howto/monitoring/alerts.yaml fire after the same times.
 STALLED_SECONDS = 1_200.0
 STUCK_SECONDS = 1_800.0
 

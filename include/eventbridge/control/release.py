@@ -1,6 +1,6 @@
 """Releases a rule whose routing or expectation failed, or that a delivery blocks.
 
-What waits only for the release becomes due: the rule's deliveries and deferred matches.
+Those of the rule's deliveries and deferred matches that wait only for the release become due.
 """
 
 from __future__ import annotations

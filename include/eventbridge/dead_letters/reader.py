@@ -195,7 +195,7 @@ class ChosenRows:
 
 
 def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
-    """Return the dead letters with a name, newest batch first; a delivery may have several.
+    """Return the dead letters with the given name, newest batch first; a delivery may have several.
 
     `name` is a result of `name_of`, a delivery id or its beginning, or the position of the event,
     `<bus>/<topic>/<partition>/<offset>` (the bus is optional). An unreadable file is skipped and added to `damaged`; if

@@ -67,7 +67,8 @@ class RedrivePlan:
 
 @dataclass
 class Survey:
-    """How many dead letters a redrive would take, how many others it would not take, and the unreadable files.
+    """The number of dead letters that a redrive would take, the number that it would not take, and the unreadable
+    files.
 
     `taken` counts by `<rule>/<target>`. `left` counts by that and by the reason. A dead letter without a rule counts
     under its bus.

@@ -241,7 +241,8 @@ class RunBreaker:
         )
 
 
-#: How long leased tokens are valid. Without a limit, the unused tokens of a slow target would later cause a burst.
+#: The time for which leased tokens are valid. Without a limit, the unused tokens of a slow target would later cause a
+#: burst.
 _LEASE = timedelta(seconds=1)
 
 

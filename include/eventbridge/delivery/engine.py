@@ -33,11 +33,11 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.multi import HasFileno
 
-#: How many seconds apart the runs are polled.
+#: The seconds between two polls of the runs.
 TICK_SECONDS: Final = 0.05
-#: How many seconds a run may take to stop before its requests in flight are recorded as sent.
+#: The seconds that a run may take to stop before its requests in flight are recorded as sent.
 NOTICE_SECONDS: Final = 1.0
-#: How many seconds apart attempts are reported to the ledger, and the reports of other processes are read.
+#: The seconds between two reports of attempts to the ledger, and between two reads of the reports of other processes.
 _EXCHANGE_SECONDS = 1.0
 #: How many seconds apart `close` checks whether the runs have ended.
 _CLOSE_POLL_SECONDS = 0.01

@@ -29,11 +29,12 @@ from eventbridge.targets.steps import BlockingCall
 _BEGUN_AT_ONCE = 8
 #: The maximum number of seconds to wait for a response before the loop checks which sleeps have ended.
 _TICK_SECONDS = 0.05
-#: How many seconds apart runs that are waiting for a response check whether the push must stop or their time is over.
+#: The seconds between two checks, by runs that are waiting for a response, whether the push must stop or their time is
+#: over.
 _POLL_SECONDS = 0.2
 #: The maximum number of seconds by which the loop runs longer than requested while responses keep arriving.
 _BUSY_SECONDS = 0.05
-#: How many seconds a thread waits while another runs the loop: about as long as the loop runs between two polls of a
+#: The seconds that a thread waits while another runs the loop: about as long as the loop runs between two polls of a
 #: bus.
 _MOMENT_SECONDS = 0.003
 #: The maximum number of simultaneous blocking calls, such as those for a token or a lease. Each call can hang without

@@ -21,8 +21,8 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
-#: How long a live run may be idle before it ends. Starting a live run takes as much CPU time as keeping an idle one for
-#: a few seconds.
+#: The time that a live run may be idle before it ends. Starting a live run takes as much CPU time as keeping an idle
+#: one for a few seconds.
 IDLE: Final = timedelta(seconds=2)
 
 

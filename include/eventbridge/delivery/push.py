@@ -38,7 +38,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
-#: How many seconds a finished push waits for its targets to close their connections. This time is long enough unless a
+#: The seconds that a finished push waits for its targets to close their connections. This time is long enough unless a
 #: host name is still being resolved.
 _JOIN_SECONDS = 0.5
 

@@ -20,7 +20,7 @@ Job = Callable[[], object]
 #: The maximum number of a chunk's or open batch's targets that block a thread at the same time; other targets wait.
 THREADS_AT_ONCE: Final = 64
 
-#: How many seconds apart to check whether more threads would help.
+#: The seconds between two checks whether more threads would help.
 _POLL_SECONDS = 0.05
 #: A job that takes longer than this many seconds is assumed to spend most of them waiting, so that more threads would
 #: complete more jobs.
@@ -117,7 +117,7 @@ class Threads:
 
 #: The number of waiting runs at which a job's thread flushes. Each waiting run keeps a file open.
 _FLUSH_AT_RUNS = 128
-#: How many seconds runs may wait before a job's thread flushes them, even if there are few.
+#: The seconds that runs may wait before a job's thread flushes them, even if there are few.
 _FLUSH_AT_SECONDS = 0.25
 
 

@@ -107,7 +107,7 @@ RECORD_ACTION_STATUS = (
     .values(status=sa.bindparam("now_status"))
 )
 
-#: Deletes the actions requested before a time.
+#: Deletes the actions requested before the given time.
 DROP_ACTIONS = sa.delete(operator_action).where(operator_action.c.at < sa.bindparam("before"))
 
 
@@ -197,7 +197,7 @@ class Actions(Aggregate):
         return [OperatorAction(**row._mapping) for row in rows]
 
     def drop(self, before: datetime) -> int:
-        """Delete the actions requested before a time; return how many."""
+        """Delete the actions requested before the given time; return how many."""
         return self._change(DROP_ACTIONS, {"before": before})
 
 

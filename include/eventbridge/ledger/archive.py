@@ -55,7 +55,8 @@ ARCHIVED_BATCHES = sa.select(
 #: The same summary for one bus.
 ARCHIVED_BATCHES_OF_BUS = ARCHIVED_BATCHES.where(batch.c.bus == sa.bindparam("of_bus"))
 
-#: The condition for committed normal batches of a bus that were planned in a period and committed before a time.
+#: The condition for committed normal batches of a bus that were planned in a period and committed before the given
+#: time.
 _ARCHIVED_OF_BUS = (
     (batch.c.kind == word("normal"))
     & (batch.c.bus == sa.bindparam("of_bus"))

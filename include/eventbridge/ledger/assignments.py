@@ -24,7 +24,7 @@ event_push_worker = sa.Table(
     sa.Column("seen_at", UtcTime, nullable=False),
 )
 
-#: Which runner serves a rule's target, and the worker to which the runner is assigned.
+#: The runner that serves a rule's target, and the worker to which the runner is assigned.
 event_target_runner = sa.Table(
     "event_target_runner",
     metadata,
@@ -72,7 +72,7 @@ LEAVE_TARGET = (
 
 
 class Assignments(Aggregate):
-    """Which runner delivers for which target."""
+    """The assignments of runners to targets."""
 
     def all(self) -> dict[tuple[str, str], Assignment]:
         """Return the assignment of each (rule, target): its runner, and where the runner left it, if it did."""

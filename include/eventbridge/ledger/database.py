@@ -35,8 +35,8 @@ Clock = Callable[[], datetime]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: How long a lost transaction is retried. Within this time a server that restarts is available again, and one of two
-#: deadlocked transactions has finished.
+#: The time for which a lost transaction is retried. Within this time a server that restarts is available again, and one
+#: of two deadlocked transactions has finished.
 _AGAIN_SECONDS = 30.0
 
 #: Guards the set of open databases; acquired before the lock of any database, never after.

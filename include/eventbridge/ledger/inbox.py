@@ -40,7 +40,7 @@ def select_files(*, limit: int | None = None) -> sa.Select[tuple[object, ...]]:
 #: The offset that a topic's next message gets, NULL if the topic has no file.
 END = sa.select(sa.func.max(inbox_file.c.end)).where(*_OF_TOPIC)
 
-#: The first offset that was stored at or after a time, NULL if none was.
+#: The first offset that was stored at or after the given time, NULL if none was.
 OFFSET_AT = sa.select(sa.func.min(inbox_file.c.start)).where(*_OF_TOPIC, inbox_file.c.stored_at >= _AT)
 
 #: The files whose messages a queue may hand out again.
@@ -60,7 +60,7 @@ CAME_AGAIN = (
     .values(again=inbox_file.c.again + sa.bindparam("more"))
 )
 
-#: The files that end at or before an offset and were stored before a time.
+#: The files that end at or before an offset and were stored before the given time.
 TAKEN = (
     sa.select(inbox_file)
     .where(*_OF_TOPIC, inbox_file.c.end <= sa.bindparam("last"), inbox_file.c.stored_at < _AT)
@@ -83,7 +83,7 @@ class Inbox(Aggregate):
             return end if earliest is None else earliest, end
 
     def offset_at(self, bus: str, topic: str, at: datetime) -> int | None:
-        """Return the first offset that was stored at or after a time, None if none was."""
+        """Return the first offset that was stored at or after the given time, None if none was."""
         with self._reading() as connection:
             found: int | None = connection.execute(OFFSET_AT, {"of_bus": bus, "of_topic": topic, "at": at}).scalar()
             return found
@@ -94,7 +94,7 @@ class Inbox(Aggregate):
         return [InboxFile(**row._mapping) for row in self._rows(select_files(), of)]
 
     def files_to_expect_again(self, bus: str, topic: str, since: datetime) -> list[InboxFile]:
-        """Return the files whose messages were not acknowledged, or were stored at or after a time."""
+        """Return the files whose messages were not acknowledged, or were stored at or after the given time."""
         of = {"of_bus": bus, "of_topic": topic, "at": since}
         return [InboxFile(**row._mapping) for row in self._rows(MAY_COME_AGAIN, of)]
 
@@ -122,7 +122,7 @@ class Inbox(Aggregate):
             connection.execute(CAME_AGAIN, of | {"last": last, "more": count})
 
     def files_below(self, bus: str, topic: str, offset: int, before: datetime) -> list[InboxFile]:
-        """Return the files that end at or before `offset` and were stored before a time, except the newest.
+        """Return the files that end at or before `offset` and were stored before the given time, except the newest.
 
         The newest file of a topic must stay, because the next file begins at its end.
         """

@@ -126,7 +126,7 @@ class Order(Aggregate):
     """Shards of ordered targets, their leases and their open rows."""
 
     def acquire_lease(self, rule: str, target: str, shard: int, holder: str, until: datetime) -> bool:
-        """Acquire the lease of a shard until a time, or extend it; return False while another holder has it.
+        """Acquire the lease of a shard until the given time, or extend it; return False while another holder has it.
 
         A holder's name is never reused, so a holder that lost the lease cannot mistake another's lease for its own.
         """

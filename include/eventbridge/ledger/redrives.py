@@ -37,7 +37,7 @@ redrive = sa.Table(
     one_of("state", RedriveState),
 )
 
-#: Which rows of a dead letter file a batch took; `sequence` counts the batches that took rows of the file, from 0.
+#: The rows of a dead letter file that a batch took; `sequence` counts the batches that took rows of the file, from 0.
 #: If two batches take rows of a file at the same time, the second finds its sequence number used and takes nothing.
 redriven = sa.Table(
     "redriven",

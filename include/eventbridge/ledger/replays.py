@@ -42,7 +42,7 @@ replay = sa.Table(
     one_of("state", ReplayState),
 )
 
-#: Which rows of an archive file a replay searched in one step, and which of them a batch took.
+#: The rows of an archive file that a replay searched in one step, and those of them that a batch took.
 replayed = sa.Table(
     "replayed",
     metadata,
@@ -129,8 +129,8 @@ OPEN_REPLAY_BATCHES = sa.select(batch).where(
     UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == sa.bindparam("of_replay")
 )
 
-#: Replays that are running, or have a batch that is not routed, and that no process has attended to since a time; the
-#: longest unattended first.
+#: Replays that are running, or have a batch that is not routed, and that no process has attended to since the given
+#: time; the longest unattended first.
 UNATTENDED_REPLAYS = (
     sa.select(replay)
     .where(
@@ -201,7 +201,7 @@ class Replays(Aggregate):
         self._change(POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
 
     def unattended(self, before: datetime) -> list[Replay]:
-        """Return the replays that no process has attended to since a time, the longest unattended first.
+        """Return the replays that no process has attended to since the given time, the longest unattended first.
 
         They are running, or have a batch that is not routed. A process attends to a replay by planning its batches,
         waiting for it or changing it.

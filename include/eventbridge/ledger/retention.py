@@ -146,7 +146,7 @@ RULE_SET_NAMED = sa.select(
 
 _later_change = rule_change.alias("later")
 
-#: Changes of rules before a time that a later change of the same rule superseded, oldest first.
+#: Changes of rules before the given time that a later change of the same rule superseded, oldest first.
 OLD_RULE_CHANGES = (
     sa.select(rule_change.c.change_id, rule_change.c.rule_set)
     .where(
@@ -162,7 +162,7 @@ OLD_RULE_CHANGES = (
 #: Deletes changes of rules.
 DROP_RULE_CHANGES = sa.delete(rule_change).where(rule_change.c.change_id.in_(sa.bindparam("ids", expanding=True)))
 
-#: Replays that ended before a time and have no batch that still has all its records.
+#: Replays that ended before the given time and have no batch that still has all its records.
 OLD_REPLAYS = (
     sa.select(replay.c.replay_id)
     .where(
@@ -177,7 +177,7 @@ DROP_REPLAY = sa.delete(replay).where(
     replay.c.replay_id == sa.bindparam("of_replay"), ~sa.exists().where(replayed.c.replay_id == replay.c.replay_id)
 )
 
-#: Deletes redrives that ended before a time and whose dead letters no longer exist.
+#: Deletes redrives that ended before the given time and whose dead letters no longer exist.
 DROP_REDRIVES = sa.delete(redrive).where(
     redrive.c.ended_at < _TIME, ~sa.exists().where(redriven.c.redrive_id == redrive.c.redrive_id)
 )
@@ -190,7 +190,7 @@ MOVE_SWEEP = (
     sa.update(sweep).where(sweep.c.name == sa.bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
 )
 
-#: The planning time of the first batch that was planned at or after a time.
+#: The planning time of the first batch that was planned at or after the given time.
 FIRST_BATCH = (
     sa.select(batch.c.planned_at)
     .where(batch.c.planned_at >= _TIME)
@@ -243,7 +243,8 @@ def select_groups(kept: Kept) -> sa.Select[Any]:
 
 
 def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
-    """Return the query for committed batches of a group planned before a time; if `behind`, those after another one."""
+    """Return the query for committed batches of a group planned before the given time; if `behind`, those after another
+    one."""
     position = sa.tuple_(batch.c.planned_at, batch.c.batch_id)
     found = sa.select(batch).where(
         batch.c.kept == sa.bindparam("of_kept"),
@@ -276,7 +277,7 @@ class Retention(Aggregate):
     def expired(
         self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPosition | None = None, *, limit: int = 100
     ) -> list[Batch]:
-        """Return at most `limit` committed batches of a group that were planned before a time.
+        """Return at most `limit` committed batches of a group that were planned before the given time.
 
         An index finds exactly these rows. Batches with all records come newest first, because a batch is removed before
         the batch whose rows it took; the others come oldest first. If `behind` is set, only batches after that
@@ -358,7 +359,7 @@ class Retention(Aggregate):
             return bool(connection.execute(RULE_SET_NAMED, names).scalar())
 
     def drop_rule_changes(self, before: datetime) -> tuple[int, set[str]]:
-        """Delete superseded changes of rules from before a time; return how many, and their rule sets."""
+        """Delete superseded changes of rules from before the given time; return how many, and their rule sets."""
         count = 0
         rule_sets: set[str] = set()
         while True:
@@ -372,7 +373,7 @@ class Retention(Aggregate):
             rule_sets |= {row.rule_set for row in rows}
 
     def drop_ended_requests(self, before: datetime) -> int:
-        """Delete replays and redrives that ended before a time and are no longer needed; return how many.
+        """Delete replays and redrives that ended before the given time and are no longer needed; return how many.
 
         A replay is needed while one of its batches has all its records, a redrive while dead letters that it took
         exist. A call deletes at most 200 replays.
@@ -391,7 +392,7 @@ class Retention(Aggregate):
             return connection.execute(SWEPT, {"of_sweep": name}).scalar()
 
     def move_sweep(self, name: SweepName, through: datetime) -> None:
-        """Record that the files of batches planned before a time were swept; the time never moves back."""
+        """Record that the files of batches planned before the given time were swept; the time never moves back."""
         with self._writing() as connection:
             connection.execute(insert_or_skip(sweep), {"name": name, "through": through})
             connection.execute(MOVE_SWEEP, {"of_sweep": name, "at": through})

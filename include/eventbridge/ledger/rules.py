@@ -36,7 +36,7 @@ rules_in_force = sa.Table(
     sa.CheckConstraint("singleton = 1", name="singleton"),
 )
 
-#: What each rule set changed, one row per rule; version "" means that the rule was removed.
+#: The changes that each rule set made, one row per rule; version "" means that the rule was removed.
 rule_change = sa.Table(
     "rule_change",
     metadata,

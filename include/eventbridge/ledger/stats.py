@@ -252,7 +252,8 @@ class Stats(Aggregate):
         return {(row.rule, row.outcome): int(row.deliveries) for row in self._rows(query)}
 
     def count_moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
-        """Return by how much batches have moved committed offsets since a time, and the stats of buses since then."""
+        """Return by how much batches have moved committed offsets since the given time, and the stats of buses since
+        then."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         until = since + _MAX_BATCH_TIME
         with self._reading() as connection:

@@ -91,7 +91,7 @@ def update_batch_size(area: Area) -> sa.Update:
     return sa.update(batch_size).where(batch_size.c.batch_id == sa.bindparam("of_batch")).values({area: 0})
 
 
-#: Why ingestion is stopped; no row if it is not.
+#: The reasons why ingestion is stopped; no row if it is not.
 INGESTION_STOP = sa.select(ingestion_stop.c.reason, ingestion_stop.c.since, ingestion_stop.c.cause)
 
 

@@ -146,7 +146,8 @@ class Streaming(Aggregate):
     """Streaming leases and open batches."""
 
     def acquire_lease(self, runner: str, holder: str, until: datetime) -> bool:
-        """Acquire a runner's streaming lease until a time, or extend it; return False while another holder has it.
+        """Acquire a runner's streaming lease until the given time, or extend it; return False while another holder has
+        it.
 
         A holder's name is never reused, so a holder that lost the lease cannot mistake another's lease for its own.
         """

@@ -83,7 +83,8 @@ CHANGE_TARGET_STATUS = (
     )
 )
 
-#: Gives one push the right to probe until a time: the first push that requests it once the breaker allows probes.
+#: Gives one push the right to probe until the given time: the first push that requests it once the breaker allows
+#: probes.
 CLAIM_PROBE = (
     sa.update(target_status)
     .where(
@@ -159,7 +160,8 @@ class Targets(Aggregate):
             record_attempts(connection, tallies, self._now())
 
     def claim_probe(self, rule: str, target: str, until: datetime) -> bool:
-        """Claim the probe of a target whose breaker admits probes, until a time; return False if another has it."""
+        """Claim the probe of a target whose breaker admits probes, until the given time; return False if another has
+        it."""
         change = {"of_rule": rule, "of_target": target, "now": self._now(), "till": until}
         return self._change(CLAIM_PROBE, change) == 1
 

@@ -54,8 +54,8 @@ class Change(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why outputs cannot be rendered, for how many events, and the ids of the first ones. An empty `text` stands for
-    all other failures.
+    """A reason why outputs cannot be rendered, the number of events that it applies to, and the ids of the first ones.
+    An empty `text` stands for all other failures.
     """
 
     text: str

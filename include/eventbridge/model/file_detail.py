@@ -46,7 +46,7 @@ class RoutedPiece(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Routed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record"):
-    """What route records about the deliveries of one file; keys are `<rule>/<target>`."""
+    """The record that the route stage makes of the deliveries of one file; keys are `<rule>/<target>`."""
 
     matched: dict[str, Fingerprint] = {}  # all its deliveries, including failed ones
     failed: dict[str, int] = {}  # how many could not be rendered

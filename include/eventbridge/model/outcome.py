@@ -21,8 +21,8 @@ PROXY_FAILED = "ProxyFailed"
 #: a response with 429.
 TARGET_BUSY = "TargetBusy"
 
-#: Why a shadow's delivery counts as settled although its target does not have it: it could not be rendered, or was not
-#: sent before its batch ended.
+#: The reasons why a shadow's delivery counts as settled although its target does not have it: it could not be rendered,
+#: or was not sent before its batch ended.
 SHADOW_FAILED = "shadow_failed"
 SHADOW_NOT_SENT = "shadow_not_sent"
 #: The reason for deferring a delivery because its target asked for a pause.
@@ -54,7 +54,7 @@ class Response(NamedTuple):
 
     @property
     def took_seconds(self) -> float:
-        """How many seconds the target took to respond."""
+        """The number of seconds that the target took to respond."""
         return max(0.0, self.duration_ms - self.stalled_ms) / 1000
 
 

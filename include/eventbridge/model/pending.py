@@ -84,7 +84,8 @@ class DueTarget(NamedTuple):
 
 @dataclass(frozen=True)
 class PendingCount:
-    """How many rows and deliveries of a target are pending in one state for one reason, and when the first is due."""
+    """The number of a target's rows and deliveries that are pending in one state for one reason, and when the first is
+    due."""
 
     rule: str
     target: str

@@ -105,7 +105,7 @@ class StoreCount:
 
 @dataclass(frozen=True)
 class IngestionStop:
-    """Why ingestion is stopped, so that no runner plans a batch, and since when."""
+    """The reason why ingestion is stopped, so that no runner plans a batch, and the time of the stop."""
 
     reason: str
     since: datetime

@@ -54,7 +54,8 @@ class EventName:
 
 @dataclass(frozen=True)
 class Landing:
-    """Where in the archive a runner's batch stored an event; `archived` is True if the archive file still exists."""
+    """The place in the archive where a runner's batch stored an event; `archived` is True if the archive file still
+    exists."""
 
     batch_id: str
     runner: str
@@ -162,7 +163,8 @@ class EventResult:
 
 @dataclass(frozen=True)
 class SearchExtent:
-    """How much of the archive was searched: batches, how many of them no longer have an archive, and files read.
+    """The part of the archive that was searched: the number of batches, of batches that no longer have an archive, and
+    of files read.
 
     `oldest` and `newest` are when the first and the last of the batches were planned.
     """

@@ -16,11 +16,11 @@ WINDOW = timedelta(seconds=30)
 #: The breaker opens if there were at least this many attempts within the window and this share of them failed.
 LEAST_ATTEMPTS = 10
 FAILED_SHARE = 0.7
-#: How long the breaker stays open before the next probe.
+#: The time that the breaker stays open before the next probe.
 OPEN = timedelta(seconds=30)
 #: The breaker closes after this many good probes.
 GOOD_PROBES = 5
-#: How long the target's sending rate rises gradually after the breaker closes.
+#: The time during which the target's sending rate rises gradually after the breaker closes.
 RAMP = timedelta(seconds=30)
 #: A target is slow if there were at least LEAST_ATTEMPTS attempts within the window and this share of them was slow.
 SLOW_SHARE = 0.5
@@ -42,7 +42,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a push to a target ended: it settled `settled` of `allowed` deliveries.
+    """The result of a push to a target: it settled `settled` of `allowed` deliveries.
 
     `allowed` counts the deliveries that nothing but the target could delay. The push is `spent` if the target's
     responses took at least half of its budget, and the budget ended before the work did.

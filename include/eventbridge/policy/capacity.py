@@ -9,7 +9,8 @@ from typing import NamedTuple
 from eventbridge.config.quantities import write_size
 from eventbridge.model.storage import StopCause, StoreQuota
 
-#: How many seconds a refused publisher must wait before it retries. A backlog shrinks sooner than disk space is freed.
+#: The number of seconds that a refused publisher must wait before it retries. A backlog shrinks sooner than disk space
+#: is freed.
 DISK_RETRY_SECONDS = 60
 BACKLOG_RETRY_SECONDS = 10
 
@@ -30,7 +31,8 @@ class BusLoad:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a bus is not accepting events at the moment, and in how many seconds a publisher may retry."""
+    """The reason why a bus is not accepting events at the moment, and the number of seconds after which a publisher may
+    retry."""
 
     reason: str
     retry_seconds: int

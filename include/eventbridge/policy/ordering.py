@@ -34,7 +34,8 @@ SKIPPED: Final = "skipped"
 #: The columns of a row that hold the position of its event.
 POSITION_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 
-#: How many seconds longer than two timeouts a lease lasts. It is renewed once half of this time has passed.
+#: A lease lasts this many seconds longer than two timeouts. It is renewed once only half of this remains beyond two
+#: timeouts.
 _LEASE_SECONDS: Final = 10.0
 
 

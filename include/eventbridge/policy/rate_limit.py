@@ -14,7 +14,7 @@ _RAMP_DOUBLING_SECONDS = 2.5
 #: The tolerance for sums of fractions of a token, which may end slightly below a whole number.
 _DUST = 1e-6
 
-#: How many seconds' worth of an owner's rate a server may accept before it requests the next grant.
+#: A server may accept this many seconds' worth of an owner's rate before it requests the next grant.
 AHEAD_SECONDS = 0.2
 
 
@@ -93,7 +93,7 @@ def second_of(rate: float) -> int:
 
 @dataclass(frozen=True)
 class Balance:
-    """How many events an owner may publish immediately, and when this was computed.
+    """The number of events that an owner may publish immediately, and the time when it was computed.
 
     It is negative if a call took more.
     """

@@ -17,7 +17,8 @@ LEAST_AGE = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Retention:
-    """How long each kind of record is kept after its batch was planned: at least as long as the kind before it.
+    """The time for which each kind of record is kept after its batch was planned: at least as long as the kind before
+    it.
 
     A record that is still needed is kept longer; see `keeping`.
     """
@@ -65,7 +66,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Which records of a batch to keep from now on; `because` is why more is kept than its age requires, or ""."""
+    """The records of a batch to keep from now on; `because` is why more is kept than its age requires, or ""."""
 
     kept: Kept
     because: str = ""

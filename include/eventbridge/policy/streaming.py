@@ -18,7 +18,7 @@ _BATCHES, _MAX_BATCH_SECONDS = 6.0, 60.0
 #: The same factor and maximum for the time until a segment is written. This maximum applies even if the usual time is
 #: longer, as it is for a bucket, because a crash repeats the deliveries of a segment.
 _SEGMENTS, _MAX_SEGMENT_SECONDS = 5.0, 5.0
-#: How many seconds to wait between two polls of the bus. A poll takes about as long for ten events as for one.
+#: The number of seconds to wait between two polls of the bus. A poll takes about as long for ten events as for one.
 _POLL_SECONDS: Final = 0.003
 Key = TypeVar("Key", bound=Hashable)
 

@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 SignatureKind = Literal["github", "stripe", "standard"]
 
-#: How far the time of a signature may differ from the local clock, in either direction.
+#: The maximum difference between the time of a signature and the local clock, in either direction.
 TOLERANCE_SECONDS: Final = 300.0
 
-#: What the names of the headers of Standard Webhooks begin with: its own, and those of Svix, which it comes from.
+#: The prefixes of header names in Standard Webhooks: its own, and that of Svix, from which it comes.
 STANDARD_FAMILIES: Final = ("webhook", "svix")
 _STANDARD_PARTS: Final = ("id", "timestamp", "signature")
 

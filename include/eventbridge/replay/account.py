@@ -138,7 +138,8 @@ def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """How many archive rows a replay has read, how many events it has taken, and the time that it has reached.
+    """The number of archive rows that a replay has read and of events that it has taken, and the time that it has
+    reached.
 
     `reached` is when the batch of its current archive file was planned, None at the start of a part.
     """

@@ -50,7 +50,7 @@ _RATE_WINDOW_SECONDS = 10.0
 #: A step ends after reading this many events, so that the position is recorded even if a pattern matches few events.
 _READ_AT_ONCE = 500_000
 
-#: How long a replay waits until it checks again whether its pool has slots.
+#: The time that a replay waits before it checks again whether its pool has slots.
 _CLOSED_SECONDS = 5.0
 _KEY = "replay"
 _ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "offset")]

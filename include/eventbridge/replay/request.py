@@ -17,7 +17,7 @@ from eventbridge.runtime.time_range import time_range
 from eventbridge.similar_names import suggest
 from eventbridge.store.queries import COLUMNS, rows_where
 
-#: Which rules route the events of a replay: the current ones, or those that the archived batches were planned with.
+#: The rules that route the events of a replay: the current ones, or those that the archived batches were planned with.
 AsOf = Literal["current", "original"]
 
 _LOWEST_RATE = 0.1

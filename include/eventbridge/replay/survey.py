@@ -27,7 +27,8 @@ PREVIEW_FILES = 50
 
 @dataclass
 class ReplaySurvey:
-    """What a replay would read and take: files, events, and by `<rule>/<target>` deliveries and ids of sample events.
+    """The files that a replay would read, the events that it would take, and, by `<rule>/<target>`, the deliveries and
+    the ids of sample events.
 
     For a rule with `where`, all events that its pattern matches are counted, because Spark is not used. `more` is
     True if there are files that were not read.

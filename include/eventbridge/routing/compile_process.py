@@ -13,8 +13,8 @@ from eventbridge.child_process import Child, ChildEnded, ChildLate, Children, op
 from eventbridge.errors import InfrastructureError
 from eventbridge.routing.warm_up import compile_ahead
 
-#: How many seconds a caller waits. A process that finds the compiled code on disk needs only seconds, even on a busy
-#: machine.
+#: The number of seconds that a caller waits. A process that finds the compiled code on disk needs only seconds, even on
+#: a busy machine.
 WAIT_SECONDS: Final = 40.0
 #: The maximum address space of the process, most of which it never uses. It need not be tight because the code is our
 #: own.

@@ -37,7 +37,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     replay_id: str = ""
     #: The rules, budgeted or not, whose shares are deferred, so that only their candidate events are recorded.
     later: tuple[str, ...] = ()
-    #: How many seconds a Spark worker may take for one slice before it is killed; 0 for no limit.
+    #: The number of seconds that a Spark worker may take for one slice before it is killed; 0 for no limit.
     slice_seconds: float = 0.0
     #: Whether the job routes old events, for example in a replay. Such a job leaves half of Spark's task slots to other
     #: jobs.

@@ -35,7 +35,7 @@ KEPT_PROGRAMS: Final = 2
 _programs: dict[tuple[str, str], RouteProgram] = {}
 _listeners: list[Callable[[str, RuleSet, str, float], None]] = []
 
-#: How far a `not_before` time in an event may be after the event's arrival.
+#: The maximum time between an event's arrival and a `not_before` time in the event.
 _FURTHEST: Final = timedelta(days=366)
 _RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -170,8 +170,8 @@ def _program(rule: Rule, target: Target, bus: str) -> Program:
 
 @dataclass(frozen=True)
 class WaitingTimes:
-    """Until when a target's deliveries wait: a time in the event, a number of seconds after its arrival, or the next
-    opening of a delivery window."""
+    """The time until which a target's deliveries wait: a time in the event, a number of seconds after its arrival, or
+    the next opening of a delivery window."""
 
     path: Path | None
     seconds: float

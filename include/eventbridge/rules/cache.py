@@ -26,12 +26,13 @@ from pydantic import ValidationError
 from eventbridge.errors import TypeUnusable
 from eventbridge.rules.rule_set import RuleSet
 
-#: What determines how a rule file is read: these folders of our package, and these libraries.
+#: The code that determines how a rule file is read: these folders of our package, and these libraries.
 _PACKAGES: Final = ("matching/pattern", "rules", "transform", "config", "event", "model", "targets", "sources")
 _LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
 _SUFFIX: Final = ".rules"
-#: How long an entry that the current load does not use is kept, in seconds; loads of other folders may use it.
+#: The time for which an entry that the current load does not use is kept, in seconds; loads of other folders may use
+#: it.
 _KEPT_SECONDS: Final = 600.0
 
 #: The entries that the last load of this process used, by name.

@@ -276,7 +276,7 @@ class Fields:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a field or parameter of this name is likely to contain a secret."""
+    """Return whether a field or parameter with this name is likely to contain a secret."""
     return _SECRET.search(name) is not None
 
 

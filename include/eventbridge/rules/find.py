@@ -8,7 +8,7 @@ from eventbridge.similar_names import suggest
 
 
 def find_rule(rules: RuleSet, name: str) -> Rule:
-    """Return the rule of a name; raises NotFoundError with the nearest name."""
+    """Return the rule with the given name; raises NotFoundError with the nearest name."""
     if name not in rules.rules:
         raise NotFoundError(f"no rule file defines a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name]
@@ -23,14 +23,14 @@ def find_target(rules: RuleSet, rule: str, target: str) -> Target:
 
 
 def find_target_of_any(rules: RuleSet, target: str) -> None:
-    """Raise NotFoundError, with the nearest name, unless some rule has a target or dead letter queue of this name."""
+    """Raise NotFoundError, with the nearest name, unless some rule has a target or dead letter queue with this name."""
     targets = {name for each in rules.rules.values() for name in each.destinations}
     if target not in targets:
         raise NotFoundError(f"no rule file defines a target {target!r}. {suggest('Targets', target, targets)}")
 
 
 def find_bus(rules: RuleSet, name: str) -> Bus:
-    """Return the bus of a name; raises NotFoundError with the nearest name."""
+    """Return the bus with the given name; raises NotFoundError with the nearest name."""
     if name not in rules.buses:
         raise NotFoundError(f"no rule file defines a bus {name!r}. {suggest('Buses', name, rules.buses)}")
     return rules.buses[name]

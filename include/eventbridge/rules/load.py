@@ -135,7 +135,7 @@ def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
 
 @dataclass(frozen=True)
 class _Checks:
-    """How files are read, and what is checked.
+    """The options for reading and checking rule files.
 
     `buses` are defined elsewhere. `runners` says whether a runner without rules is an error. `sent` is the path whose
     content a request contains. Errors show paths relative to `below`, if given.

@@ -251,7 +251,7 @@ def queue_of(target: str) -> str:
 
 
 class RetryPolicy(FrozenModel):
-    """How often and when a failed delivery is retried.
+    """The retries of a failed delivery: their number and their delays.
 
     The n-th retry follows the n-th failed attempt after `min(initial_delay * multiplier ** (n - 1), max_delay)`
     seconds, multiplied by a random factor from 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s

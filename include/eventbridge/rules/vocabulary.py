@@ -77,7 +77,7 @@ MODES: Final = ("batch", "streaming")
 CONTENT_MODES: Final = ("structured", "binary", "data")
 #: The sets of headers with the id, time and signature of a request; the first is the default.
 SIGNATURE_HEADERS: Final = ("standard", "svix")
-#: How bodies of http requests are compressed; the first is the default.
+#: The ways in which bodies of http requests can be compressed; the first is the default.
 COMPRESSIONS: Final = ("none", "gzip")
 #: The methods of http requests; the first is the default.
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")

@@ -25,16 +25,16 @@ from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long a claim lasts unless it is renewed, and the time between renewals. If a push on another host dies, the next
-#: push waits at most as long as a claim lasts.
+#: The time that a claim lasts unless it is renewed, and the time between renewals. If a push on another host dies, the
+#: next push waits at most as long as a claim lasts.
 _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
 
-#: How often a process that waits for the end of a claim reads it.
+#: The time between two reads of a claim by a process that waits for the claim to end.
 _POLL_SECONDS: Final = 0.2
 
-#: How long beyond its budget a push renews its claim. It reads the chunk before the budget begins, and waits for
-#: responses after the budget ends. A push that hangs for longer loses its chunk.
+#: The time beyond its budget for which a push renews its claim. It reads the chunk before the budget begins, and waits
+#: for responses after the budget ends. A push that hangs for longer loses its chunk.
 _BEYOND_BUDGET_SECONDS: Final = 120.0
 
 #: The name of the thread that renews the claim of a push.

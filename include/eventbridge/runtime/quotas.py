@@ -16,7 +16,7 @@ from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
 
-#: How long a full measurement of the store is valid. In between, batches and retention adjust the result.
+#: The time for which a full measurement of the store is valid. In between, batches and retention adjust the result.
 COUNT_VALIDITY = timedelta(days=1)
 
 

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-#: How many seconds the command may take to end after SIGTERM before it is killed.
+#: The number of seconds that the command may take to end after SIGTERM before it is killed.
 _START_TIMEOUT_SECONDS = 10.0
-#: How many seconds apart the guard checks whether the command still runs. It notices the end of the parent immediately.
+#: The number of seconds between two checks whether the command still runs. It notices the end of the parent
+#: immediately.
 _POLL_SECONDS = 1.0
 
 

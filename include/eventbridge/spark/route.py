@@ -25,7 +25,7 @@ from eventbridge.store.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: How many seconds apart to check whether the process must stop while Spark computes.
+#: The number of seconds between two checks, while Spark computes, whether the process must stop.
 _POLL_SECONDS = 0.2
 
 

@@ -35,10 +35,11 @@ from eventbridge.spark.session import connect, forget, redact_address
 _SECRETS = "worker-secrets.json"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
-#: How many seconds a server may take to start. On two busy cores, a cold start and the first job take about 30 s.
+#: The maximum number of seconds that a server may take to start. On two busy cores, a cold start and the first job take
+#: about 30 s.
 _START_TIMEOUT_SECONDS = 180.0
 _STOP_SECONDS = 10.0
-#: How many seconds a killed process may take to end. On a busy machine, it takes several.
+#: The maximum number of seconds that a killed process may take to end. On a busy machine, it takes several.
 _KILL_SECONDS = 60.0
 
 

@@ -108,7 +108,7 @@ class FileStore:
             return pa.OSFile(str(located), "rb")
 
     def exists(self, path: str) -> bool:
-        """Return whether a file of this name exists."""
+        """Return whether a file with this name exists."""
         with _disk_errors("look for", path):
             reach("store.exists")
             return self._locate(path).is_file()

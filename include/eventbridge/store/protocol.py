@@ -41,7 +41,7 @@ class Store(Protocol):
         """Return a file for random-access reads; the caller closes it. Raises StoreFileMissing if there is none."""
 
     def exists(self, path: str) -> bool:
-        """Return whether a file of this name exists."""
+        """Return whether a file with this name exists."""
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
         """Return the paths of all files that begin with `prefix`, sorted by code point; `""` lists all.

@@ -104,7 +104,7 @@ class S3Store:
             return pa.PythonFile(self._file(clients, path, key), mode="r")
 
     def exists(self, path: str) -> bool:
-        """Return whether a file of this name exists."""
+        """Return whether a file with this name exists."""
         key = self._key(path)
         with self._errors("look for", path) as clients:
             reach("store.exists")

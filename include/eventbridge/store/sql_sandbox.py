@@ -17,7 +17,7 @@ import pyarrow as pa
 from eventbridge.child_process import Child, ChildEnded, ChildLate, Children
 from eventbridge.store import sql_messages
 
-#: How long the process may take to start and import DuckDB, on a busy machine.
+#: The maximum time that the process may take to start and import DuckDB, on a busy machine.
 _START_SECONDS: Final = 120.0
 
 children: Final = Children("eventbridge.store.sql_process", "asks DuckDB", "-S")

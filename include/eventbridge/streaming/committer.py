@@ -35,16 +35,16 @@ log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
 
-#: How long to wait for a reconciliation. It takes about a second, but the first one also starts the process, which can
+#: The maximum wait for a reconciliation. It takes about a second, but the first one also starts the process, which can
 #: take half a minute on a busy machine.
 _RESPONSE_TIMEOUT_SECONDS: Final = 120.0
-#: How long the committer is not used after such a timeout, because starting it again takes as long as reconciling three
-#: batches.
+#: The time for which the committer is not used after such a timeout, because starting it again takes as long as
+#: reconciling three batches.
 _PAUSE_SECONDS: Final = 300.0
-#: How long a streaming task that must stop waits for a reconciliation. It waits less, because its own process is idle
-#: and its caller is waiting.
+#: The maximum time that a streaming task that must stop waits for a reconciliation. It waits less, because its own
+#: process is idle and its caller is waiting.
 _STOPPED_SECONDS: Final = 5.0
-#: How often a wait checks whether the streaming task must stop.
+#: The time between two checks, during a wait, whether the streaming task must stop.
 _POLL_SECONDS: Final = 0.1
 #: The niceness that the committer adds to that of the streaming task before it imports anything else, because events
 #: have priority. Without it, the start and the first reconciliation, which take seconds of CPU time, delayed 9,000

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 #: The maximum number of targets to open in advance. Other targets are opened at their first delivery.
 _TARGETS_AHEAD: Final = 100
-#: How long the former streaming task may take to close its batch. It waits for responses until their timeouts, at most
-#: 30 s, and then reconciles the batch.
+#: The maximum time that the previous streaming task may take to close its batch. It waits for responses until their
+#: timeouts, at most 30 s, and then reconciles the batch.
 _CLOSE_SECONDS = 75.0
 _POLL_SECONDS = 0.05
 

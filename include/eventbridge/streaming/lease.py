@@ -20,14 +20,14 @@ from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: How long a lease lasts unless it is renewed, and the time between renewals. If a streaming task on another host dies,
-#: it is replaced after its lease has run out.
+#: The time that a lease lasts unless it is renewed, and the time between renewals. If a streaming task on another host
+#: dies, it is replaced after its lease has run out.
 _LEASE = timedelta(seconds=6)
 _RENEW_SECONDS = 2.0
 #: The time between two checks of the lease by a process that waits for it. A standby checks more often, because events
 #: are waiting for it.
 _POLL_SECONDS, _STANDING_SECONDS = 0.1, 0.01
-#: How long before its end a streaming task requests a standby, and how long after its end it waits for one. The
+#: A streaming task requests a standby this long before its end, and waits for one this long after its end. The
 #: standby's DAG run must start, and load and compile its code, which takes a few seconds, or longer on a busy machine.
 _LEAD_SECONDS = 20.0
 
@@ -61,7 +61,8 @@ UNBOUNDED: Final = Bounds()
 
 @dataclass(frozen=True)
 class Handoff:
-    """What a streaming task receives in a handover: the former holder, and the batch that the former holder closes."""
+    """The values that a streaming task receives in a handover: the previous holder, and the batch that the previous
+    holder closes."""
 
     holder: str
     batch_id: str

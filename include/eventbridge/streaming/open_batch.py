@@ -35,15 +35,15 @@ _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
 #: A batch is also closed when its messages have this total size. While the previous batch is being closed, both limits
 #: are multiplied by _GROWTH.
 _BATCH_BYTES, _GROWTH = 16 * 2**20, 5
-#: How long the end of a batch keeps sending events that were read: _SENDING_SECONDS or, for a full batch, up to
-#: _FULL_SENDING_SECONDS, as long as at least _QUICK_RATE responses arrive per second.
+#: The time for which the end of a batch keeps sending events that were read: _SENDING_SECONDS or, for a full batch, up
+#: to _FULL_SENDING_SECONDS, as long as at least _QUICK_RATE responses arrive per second.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
 #: The time between two checks for responses at the end of a batch.
 _RESPONSES_SECONDS = 0.003
-#: How long recording the last responses is retried, and the time between two attempts.
+#: The time for which recording the last responses is retried, and the time between two attempts.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
-#: How much of the time that it took to write a segment counts, at most, towards the age of the next segment. Without a
-#: limit, segments would be written to a slow disk all the time.
+#: The maximum part of the time that it took to write a segment that counts towards the age of the next segment. Without
+#: a limit, segments would be written to a slow disk all the time.
 _WRITTEN_SECONDS = 0.2
 #: The maximum number of events to take from one partition at a time.
 _AT_ONCE = 1_000

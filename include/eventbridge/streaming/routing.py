@@ -25,7 +25,7 @@ from eventbridge.store.schemas import DELIVERY
 
 log = logging.getLogger(__name__)
 
-#: How long the set of rules that are routed later is used before it is read again.
+#: The time for which the set of rules that are routed later is used before it is read again.
 _JOB_SECONDS = 1.0
 
 

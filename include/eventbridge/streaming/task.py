@@ -43,14 +43,14 @@ log = logging.getLogger(__name__)
 
 #: The time between two checks for pending deliveries, and before a failed batch is continued.
 _RETRY_SECONDS = 1.0
-#: How long the state of the pools is used before it is read again.
+#: The time for which the state of the pools is used before it is read again.
 _POOLS_SECONDS = 5.0
 #: The throughput in events per second that is assumed until a higher one is measured.
 _EVENTS_A_SECOND = 2_000.0
 #: The switch interval of the interpreter's threads, in seconds. With the default of 5 ms, events would wait that long
 #: for a thread that reconciles.
 _SWITCH_SECONDS = 0.0005
-#: How long the close of a batch sends the deliveries that were left to it.
+#: The maximum time that the close of a batch sends the deliveries that were left to it.
 _LEFT_SECONDS = 5.0
 
 

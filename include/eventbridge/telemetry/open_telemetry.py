@@ -47,7 +47,7 @@ _SCOPE = InstrumentationScope("eventbridge", __version__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDED = ("delivered", "dead_lettered")
 
-#: How many milliseconds an ending process waits for a collector that does not respond.
+#: The maximum number of milliseconds that an ending process waits for a collector that does not respond.
 FLUSH_MS = 3_000
 
 

@@ -53,7 +53,7 @@ class InMemoryStore:
         return pa.BufferReader(self._read(path))
 
     def exists(self, path: str) -> bool:
-        """Return whether a file of this name exists."""
+        """Return whether a file with this name exists."""
         reach("store.exists")
         return check_path(path) in self._files
 

@@ -110,7 +110,7 @@ def parse_template(
     return Template(parts, is_json=kind == "json", content_type=content_type or ""), errors
 
 
-#: How values are inserted into a template: escaped as JSON, as XML or HTML, as a form, or not at all.
+#: The ways in which values are inserted into a template: escaped as JSON, as XML or HTML, as a form, or not at all.
 Escaping = Literal["json", "xml", "html", "form", "text"]
 
 _TOKEN = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
@@ -287,7 +287,7 @@ def _resolve_context(raw: _RawPlaceholder, kind: Escaping) -> Placeholder:
     return Placeholder(raw.name, context, default, raw.at)
 
 
-#: How text is escaped in each context that is not JSON.
+#: The escapes of text in each context that is not JSON.
 ESCAPES: Final[dict[PlaceholderContext, Callable[[str], str]]] = {
     "xml": escape_xml,
     "form": escape_form,

@@ -32,8 +32,8 @@ from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.pruning import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
 
-#: How long stats are kept before they are folded into the next longer grain, by scope. There are few buses, but perhaps
-#: thousands of targets.
+#: The time for which stats are kept before they are folded into the next longer grain, by scope. There are few buses,
+#: but perhaps thousands of targets.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
     "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
     "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},

@@ -26,7 +26,7 @@ class BatchPage:
 
 @dataclass(frozen=True)
 class StageTime:
-    """How long a stage of a batch took.
+    """The time that a stage of a batch took.
 
     `prepare` ends when the batch is routed, `push` when its last push ends, and `settle` when it is committed.
     """

@@ -78,7 +78,8 @@ class ChunkAccount:
 
 @dataclass(frozen=True)
 class _Position:
-    """Where a page of attempts begins: failed attempts of all segments come first, then delivered ones."""
+    """The position at which a page of attempts begins: failed attempts of all segments come first, then delivered
+    ones."""
 
     delivered: int = 0
     segment: int = 0

@@ -43,7 +43,7 @@ class Difference:
 
 @dataclass
 class ShadowReport:
-    """How a shadow compares with its target over some batches; `failed` counts failures of the shadow."""
+    """The comparison of a shadow with its target over some batches; `failed` counts failures of the shadow."""
 
     shadow: str
     target: str

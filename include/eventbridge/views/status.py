@@ -73,7 +73,7 @@ class StreamingRunner:
 
 @dataclass(frozen=True)
 class PendingStatus:
-    """How many deliveries of a target are pending in one state for one reason.
+    """The number of a target's deliveries that are pending in one state for one reason.
 
     If they are scheduled, `next_due_at` is when the first of them is due, else None. If they are on hold, `hold_reason`
     says why, else it is "".
@@ -90,7 +90,7 @@ class PendingStatus:
 
 @dataclass(frozen=True)
 class DeferredMatchStatus:
-    """How many events are waiting to be matched against a rule, in one state and for one reason.
+    """The number of events that are waiting to be matched against a rule, in one state and for one reason.
 
     The first of them was deferred at `since`. If they are scheduled, `next_due_at` is when the first of them is due,
     else None. If they are on hold, `hold_reason` says why, else it is "".

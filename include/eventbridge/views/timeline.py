@@ -89,7 +89,7 @@ class ReconciliationToday:
 
     @property
     def accounted(self) -> int:
-        """How many offsets are accounted for: events of any status, tombstones, and gaps of the log."""
+        """The number of offsets that are accounted for: events of any status, tombstones, and gaps of the log."""
         return self.valid + self.duplicate + self.malformed + self.tombstone + self.gap
 
 

@@ -106,7 +106,12 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
             "ORIGINAL form does not accept value",
             "CONSTANT, JSONPATH, TEMPLATE, JSONATA or SQL",
         ),
-        ({"form": "ORIGINAL", "template": "x"}, "$.template", "ORIGINAL form does not accept template", "form: TEMPLATE"),
+        (
+            {"form": "ORIGINAL", "template": "x"},
+            "$.template",
+            "ORIGINAL form does not accept template",
+            "form: TEMPLATE",
+        ),
         ({"form": "CONSTANT"}, "$", "CONSTANT form needs a value", "value:"),
         (
             {"form": "CONSTANT", "value": 1, "template": "x"},

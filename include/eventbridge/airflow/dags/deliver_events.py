@@ -74,11 +74,11 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
     return dag
 
 
-#: How long an Airflow connection is cached. Without a cache, opening the targets at every read of the bus would request
-#: it each time.
+#: The time for which an Airflow connection is cached. Without a cache, opening the targets at every read of the bus
+#: would request it each time.
 _CONNECTION_SECONDS: Final = 30.0
-#: How long to wait for the lease: long enough for the lease of a killed process to expire, and longer as the standby of
-#: a streaming task that ends soon.
+#: The maximum wait for the lease: long enough for the lease of a killed process to expire, and longer for the standby
+#: of a streaming task that ends soon.
 _PLAN_TIMEOUT_SECONDS: Final = 8.0
 _STANDBY_SECONDS: Final = 60.0
 #: A short delay is enough, because Airflow takes two seconds to start a retry. After the last retry, the watcher starts

@@ -21,7 +21,7 @@ from eventbridge.model.redelivery import RECORDED
 COOKIE = "eventbridge_token"
 #: The kind of a request that is recorded first, and then delivered batch by batch.
 RequestKind = Literal["redrive", "replay"]
-#: How long a browser keeps the cookie with the token.
+#: The time for which a browser keeps the cookie with the token.
 KEPT_SECONDS = 12 * 3600
 
 

@@ -26,8 +26,8 @@ from eventbridge.ledger.remedies import ledger_errors
 _DRIVER = "postgresql+psycopg"
 _COMPILED = {"compiled_cache": CompiledStatements()}
 
-#: How long the first connection waits for a server that is down; a process that was connected before waits for as long
-#: as the busy timeout.
+#: The maximum time that the first connection waits for a server that is down; a process that was connected before waits
+#: for as long as the busy timeout.
 _OPENING_SECONDS = 5.0
 
 #: The time limit of a statement. No statement of the ledger takes this long, because each reads or changes a bounded
@@ -265,10 +265,10 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: The maximum age of a measurement: two clocks drift apart by a few microseconds per second.
 _KEPT_SECONDS = 60.0
 
-#: How long the last measurement is used before a server that did not respond is queried again.
+#: The time for which the last measurement is used before a server that did not respond is queried again.
 _AGAIN_SECONDS = 5.0
 
-#: How long a server may take to return the time when a previous measurement can be used instead.
+#: The maximum time that a server may take to return the time if a previous measurement can be used instead.
 _RESPONSE_SECONDS = 2.0
 
 

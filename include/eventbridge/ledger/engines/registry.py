@@ -13,7 +13,7 @@ from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import redact_url
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 
-#: How long a transaction waits for another process's transaction before it fails.
+#: The time that a transaction waits for another process's transaction before it fails.
 BUSY_TIMEOUT_SECONDS = 30.0
 
 #: The engine factory for each URL scheme, without a driver. Its arguments are the URL and the busy timeout.

@@ -98,7 +98,7 @@ class Matcher:
 
     @property
     def clears(self) -> int:
-        """How many times the table of classes was full and was cleared."""
+        """The number of times that the table of classes was full and was cleared."""
         return int(self._tables.array(t.COUNTERS)[t.COUNTER_CLEARS])
 
     @property

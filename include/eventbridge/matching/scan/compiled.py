@@ -26,7 +26,8 @@ from eventbridge.matching.scan.progress import PROGRESS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: What reading an index raises if it names a removed class or module; Numba compares stamps only afterwards.
+#: The exceptions that reading an index raises if it names a removed class or module; Numba compares stamps only
+#: afterwards.
 _STALE_INDEX_ERRORS: Final = (AttributeError, ImportError)
 
 _PACKAGES: Final = ("matching/scan", "matching/kernel", "transform/kernel")

@@ -66,9 +66,9 @@ def outline(text: int, begin: int, stop: int, into: int) -> Any:
     """
     count = 0
     first_escape, last_escape = stop, begin
-    # What one block passes to the next. `inside`: all ones if the next block begins in a string. `escape`: 1 if its
-    # first byte is escaped. `run`: 1 if the byte before it belongs to a number or word. `following`: its first bytes
-    # that continue a character.
+    # The values that one block passes to the next. `inside`: all ones if the next block begins in a string. `escape`: 1
+    # if its first byte is escaped. `run`: 1 if the byte before it belongs to a number or word. `following`: its first
+    # bytes that continue a character.
     inside, escape, run, following = _ZERO, _ZERO, _ZERO, _ZERO
     for block in range(begin, stop, _BLOCK):
         quote = quotes(text, block)

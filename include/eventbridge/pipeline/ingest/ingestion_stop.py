@@ -15,7 +15,7 @@ from eventbridge.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-#: How many seconds a replay or redrive waits before it checks the free space again.
+#: The seconds that a replay or redrive waits before it checks the free space again.
 RECHECK_SECONDS = 5.0
 
 

@@ -26,7 +26,7 @@ from eventbridge.store.rule_sets import freeze_rules
 #: more per event.
 _MAX_EVENTS = 5_000
 _MAX_CHEAP_EVENTS = 20_000
-#: How long a rule at its limit of pending deliveries waits before it is checked again.
+#: The time that a rule at its limit of pending deliveries waits before it is checked again.
 _FULL_FOR = timedelta(seconds=15)
 
 

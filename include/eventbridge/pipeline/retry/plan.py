@@ -37,7 +37,8 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: How long deliveries of a removed rule or target are kept, in case it is restored, before they are dead-lettered.
+#: The time for which deliveries of a removed rule or target are kept, in case it is restored, before they are
+#: dead-lettered.
 REMOVED_RULE_GRACE = timedelta(hours=1)
 #: How many seconds, in addition to the push timeout, a batch may stay uncommitted after its deadline before it counts
 #: as stale.

@@ -30,8 +30,8 @@ from eventbridge.store import columns, schemas
 #: The lane of every delivery that becomes pending.
 _SLOW = "slow"
 
-#: How long deliveries wait after their push failed with an error. A push with an undefined connection, for example,
-#: would fail again immediately.
+#: The time that deliveries wait after their push failed with an error. A push with an undefined connection, for
+#: example, would fail again immediately.
 _PAUSE = timedelta(seconds=30)
 
 _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(

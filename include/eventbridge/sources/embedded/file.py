@@ -146,7 +146,7 @@ class FileWriter:
         return cursor.rowcount
 
 
-#: How long a transaction waits for another process's transaction before it fails, as in the ledger.
+#: The time that a transaction waits for another process's transaction before it fails, as in the ledger.
 BUSY_SECONDS = 30.0
 
 #: "EvBu", which distinguishes an event bus from any other SQLite file.

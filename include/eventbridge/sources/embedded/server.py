@@ -22,7 +22,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.table_log import TableLog
 from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, Message
 
-#: How long a transaction waits for another process's transaction before it fails, as with a file.
+#: The time that a transaction waits for another process's transaction before it fails, as with a file.
 BUSY_SECONDS = 30.0
 
 #: The database schema of buses, separate from the ledger's tables.
@@ -341,7 +341,7 @@ class ServerWriter:
         return count
 
 
-#: How long a result of `ends` is reused while the bus is followed.
+#: The time for which a result of `ends` is reused while the bus is followed.
 _ENDS_HOLD_SECONDS = 0.02
 
 

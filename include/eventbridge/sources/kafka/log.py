@@ -24,14 +24,14 @@ from eventbridge.sources.kafka.publishing import IdempotentPublisher
 from eventbridge.sources.kafka.reading import PartitionFollower, RangeConsumer
 from eventbridge.sources.open import SourceSetup
 
-#: How long the list of partitions is cached for `ends`.
+#: The time for which the list of partitions is cached for `ends`.
 _PARTITIONS_CACHE_SECONDS: Final = 5.0
 
-#: How long the bounds of a partition are cached for `read`; the client reports messages that were dropped in the
-#: meantime.
+#: The time for which the bounds of a partition are cached for `read`; the client reports messages that were dropped in
+#: the meantime.
 _BOUNDS_CACHE_SECONDS: Final = 1.0
 
-#: How long a topic's max.message.bytes is cached.
+#: The time for which a topic's max.message.bytes is cached.
 _SIZES_CACHE_SECONDS: Final = 60.0
 #: The maximum number of bytes that a batch of one record adds to body and key: 61, the lengths, EventBridge's header.
 _RECORD_OVERHEAD: Final = 61 + 20 + 60

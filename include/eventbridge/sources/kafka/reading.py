@@ -24,10 +24,10 @@ from eventbridge.sources.messages import message_block
 BLOCK_MESSAGES: Final = 5_000
 BLOCK_BYTES: Final = 4 << 20
 
-#: How long the brokers may be silent while a range is read, before BusError is raised.
+#: The maximum time that the brokers may be silent while a range is read, before BusError is raised.
 SILENCE_SECONDS: Final = 30.0
 
-#: How long one poll waits. A fatal error of the client or an exceeded SILENCE_SECONDS is noticed within this time.
+#: The time that one poll waits. A fatal error of the client or an exceeded SILENCE_SECONDS is noticed within this time.
 _WAIT_SECONDS: Final = 0.5
 
 #: Valid times of messages are within `datetime`'s limits, less a year, because ages are added to them.
@@ -213,7 +213,7 @@ def _microseconds(message: Message) -> int:
     return milliseconds * 1_000 if is_a_time else 0
 
 
-#: How long brokers delay the response to a fetch without messages (`fetch.wait.max.ms`).
+#: The maximum time by which brokers delay the response to a fetch without messages (`fetch.wait.max.ms`).
 _FETCH_WAIT_MS: Final = 500
 _DOING: Final = "cannot follow its topics"
 

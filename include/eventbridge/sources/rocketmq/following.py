@@ -23,8 +23,8 @@ from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
 
-#: How long a thread waits before it queries an unresponsive broker again, and how often it checks whether its reader
-#: has caught up.
+#: The time that a thread waits before it queries an unresponsive broker again, and between two checks whether its
+#: reader has caught up.
 _AGAIN_SECONDS: Final = 3.0
 _FULL_SECONDS: Final = 0.01
 

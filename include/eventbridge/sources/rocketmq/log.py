@@ -28,7 +28,7 @@ from eventbridge.sources.rocketmq.blocks import blocks_of_bodies
 from eventbridge.sources.rocketmq.following import PartitionFollower
 from eventbridge.sources.rocketmq.publishing import MessagePublisher
 
-#: How long the list of partitions is cached for `ends`.
+#: The time for which the list of partitions is cached for `ends`.
 _PARTITIONS_HOLD_SECONDS: Final = 5.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -208,7 +208,8 @@ def _name(partition: Partition) -> str:
 
 Blocks = Generator[pa.RecordBatch, None, None]
 
-#: How long a range whose reader stopped can be continued; brokers close a connection after two minutes of silence.
+#: The time for which a range whose reader stopped can be continued; brokers close a connection after two minutes of
+#: silence.
 _HOLD_SECONDS: Final = 30.0
 
 

@@ -22,7 +22,7 @@ from eventbridge.sources.sqs.fields import SqsFields
 _AT_ONCE: Final = 10
 #: A block that has reached this size is returned without a request for more messages.
 _BLOCK_BYTES: Final = 4 << 20
-#: How long the first receive waits for messages. Without a wait, SQS would query only some of its servers (short
+#: The time that the first receive waits for messages. Without a wait, SQS would query only some of its servers (short
 #: polling).
 _POLL_SECONDS: Final = 1
 _REGION: Final = "us-east-1"

@@ -28,7 +28,7 @@ from eventbridge.targets.protocol import Request
 #: The maximum number of lines that `deliver` and `deliver_block` write per lock of the file.
 _BLOCK_REQUESTS = 256
 _BLOCK_PAYLOADS = 2_000
-#: How long a write waits for the lock, which another process holds only for one write.
+#: The maximum time that a write waits for the lock, which another process holds only for one write.
 _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
 #: After a write of at least this many bytes, the kernel is asked to write them to disk immediately; after a smaller

@@ -15,8 +15,8 @@ from eventbridge.targets.http.egress import AddressRefused, HostUnknown, routed
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.exchange import Exchange
 
-#: How many seconds an agreement is valid in a process, and after how many a refused target is asked again. An agreement
-#: whose renewal got no response is valid as long as a refusal.
+#: The number of seconds for which an agreement is valid in a process, and after which a refused target is asked again.
+#: An agreement whose renewal got no response is valid as long as a refusal.
 _AGREED_SECONDS: Final = 3_600.0
 _REFUSED_SECONDS: Final = 30.0
 _MAX_KNOWN: Final = 10_000
@@ -42,7 +42,8 @@ _NO_RESPONSE = (HandshakeUnanswered, AddressRefused, HostUnknown)
 
 @dataclass(eq=False)
 class _Answer:
-    """What a target answered last, and how often it did not respond; one thread at a time asks, with the lock held."""
+    """The last answer of a target, and the number of times that it did not respond; one thread at a time asks, with the
+    lock held."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     given: bool = False

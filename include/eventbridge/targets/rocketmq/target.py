@@ -149,7 +149,7 @@ class RocketmqTarget:
         self._lines.drop()
 
 
-#: How long a topic's route, and a failure to look it up, are cached.
+#: The time for which a topic's route, or a failure to look it up, is cached.
 _HOLD_SECONDS: Final = 5.0
 _FAILURE_HOLDS_SECONDS: Final = 0.5
 

@@ -161,7 +161,7 @@ _REMEDIES: Final = {
 
 
 class Refusal(NamedTuple):
-    """Why an upload failed: an HTTP status if that decides the outcome, else an error class."""
+    """The reason why an upload failed: an HTTP status if that decides the outcome, else an error class."""
 
     code: int | None
     error_class: str | None

@@ -13,9 +13,9 @@ from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
 #: The maximum number of digits, before or after the decimal point, to which a function may round or format.
 _MAX_DIGITS: Final = 38
 
-#: Which argument of a function is a number of digits.
+#: The argument of a function that is a number of digits.
 _DIGITS: Final = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "format_number": 1, "round": 1}
-#: Which arguments of a function are regular expressions.
+#: The arguments of a function that are regular expressions.
 PATTERNS: Final = {
     "parse_url": (2,),
     "regexp": (1,),

@@ -106,7 +106,7 @@ HIGHER_ORDER: Final = words(
 WITH_UNIT: Final = frozenset({"dateadd", "datediff", "date_diff", "timestampadd", "timestampdiff"})
 UNITS: Final = words("year quarter month week day dayofyear hour minute second millisecond microsecond")
 
-#: What to use in place of some functions of Spark SQL that are not on the list.
+#: Replacements for some functions of Spark SQL that are not on the list.
 INSTEAD: Final = {
     **dict.fromkeys(("now", "current_timestamp", "current_date", "localtimestamp"), "Use time, the event's own"),
     **dict.fromkeys(("rand", "random", "randn", "uuid", "shuffle"), "Use hash(id), which is the same at every retry"),

@@ -186,7 +186,7 @@ _AT_MOST: Final = {
 }
 #: Functions that split a string, and how many members the result has for each part.
 _CUT: Final = {"json_object_keys": 1, "regexp_extract_all": 1, "split": 1, "str_to_map": 2}
-#: Which argument is the maximum length of a function's result, in characters.
+#: The argument that is the maximum length of a function's result, in characters.
 _LENGTHS: Final = {"left": 1, "right": 1, "substr": 2, "substring": 2}
 #: The maximum factor by which a number may become longer, as when JSON's 1e6 is written as 1000000.0.
 _RENDERED: Final = 4

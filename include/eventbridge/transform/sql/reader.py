@@ -12,7 +12,7 @@ from eventbridge.transform.sql.tree import Node
 #: The maximum number of nodes in the tree of an expression, and its maximum depth.
 MAXIMUM_NODES: Final = 1_000
 MAXIMUM_DEPTH: Final = 32
-#: How deep lambdas may be nested. Each level multiplies the number of steps by the number of members in its array.
+#: The maximum depth of nested lambdas. Each level multiplies the number of steps by the number of members in its array.
 MAXIMUM_LAMBDAS: Final = 2
 
 

@@ -45,15 +45,15 @@ MAXIMUM_DIGITS: Final = 1_000
 _SLOW_NUMBER: Final = (
     rf"(?<!\p{{Nd}})\p{{Nd}}{{{MAXIMUM_DIGITS + 1}}}|(?<![\p{{L}}\p{{Nd}}.])[\p{{Nd}}.]++[eE]-\p{{Nd}}{{5}}"
 )
-#: Which argument of a function Spark casts to a decimal.
+#: The argument of a function that Spark casts to a decimal.
 _DECIMALS: Final = {
     **dict.fromkeys(("ceil", "ceiling", "decimal", "floor", "to_char", "to_varchar"), 0),
     **dict.fromkeys(("make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz"), 5),
     "make_dt_interval": 3,
     "make_interval": 6,
 }
-#: Which argument of a function has the characters to remove, each of which it compares with each character of the
-#: string.
+#: The argument of a function that has the characters to remove. The function compares each of them with each character
+#: of the string.
 _REMOVED: Final = {"btrim": 1, "ltrim": 0, "rtrim": 0, "trim": 0}
 #: The maximum number of characters to remove.
 MAXIMUM_REMOVED: Final = 100

@@ -32,10 +32,11 @@ from eventbridge.transform.sql.types import OF_FIXED_SIZE
 MAXIMUM_WORK: Final = 30_000_000_000
 #: The default maximum size of an event, in bytes. Lambdas that may exceed their time for such an event get a limit.
 _LARGEST: Final = 1 << 20
-#: How often a sort calls its comparator for each member, which is the logarithm of the maximum number of members in an
-#: event.
+#: The number of times that a sort calls its comparator for each member: the logarithm of the maximum number of members
+#: in an event.
 _SORTED: Final = 20
-#: How often a sort reads all members. A long member may be compared with every other one, but then those are short.
+#: The number of times that a sort reads all members. A long member may be compared with every other one, but then those
+#: are short.
 _LONG_SORTED: Final = 2
 #: Spark copies all of `data` to read a member of it. Copying this many bytes takes as long as reading one.
 _COPIED: Final = 64

@@ -105,7 +105,8 @@ class Client:
         return time.monotonic() < self._away_until.get(broker, 0.0)
 
     def offset_at(self, queue: TopicQueue, milliseconds: int) -> int:
-        """Return the offset of the first message stored at or after a time, in ms since 1970; the end if none was."""
+        """Return the offset of the first message stored at or after the given time, in ms since 1970; the end if none
+        was."""
         return self._offset(queue, codes.SEARCH_OFFSET, timestamp=milliseconds)
 
     def committed(self, group: str, queue: TopicQueue) -> int | None:

@@ -20,17 +20,18 @@ _SLICE: Final = 32
 #: The maximum number of messages to request per pull from a broker with a larger limit.
 _MAX_PER_PULL: Final = 512
 _MAX_PULLS_IN_FLIGHT: Final = 8
-#: How long a broker may be silent or busy before a read fails.
+#: The maximum time that a broker may be silent or busy before a read fails.
 SILENCE_SECONDS: Final = 30.0
 
-#: How long a broker delays the response to a pull that finds nothing, and the pause between two checks of `is_over`.
+#: The time by which a broker delays the response to a pull that finds nothing, and the pause between two checks of
+#: `is_over`.
 _HOLD_MS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _NO_END: Final = 1 << 62
 
 #: The pause before a pull is repeated that was refused by a busy broker, or that made no progress.
 _BUSY_SECONDS: Final = 0.02
-#: How many times a broker must report a gap at an offset before the gap is accepted.
+#: The number of times that a broker must report a gap at an offset before the gap is accepted.
 _GAP_REPORTS: Final = 5
 
 
