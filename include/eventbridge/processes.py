@@ -27,8 +27,8 @@ _limit: Final[ContextVar[tuple[float, float] | None]] = ContextVar("limit", defa
 #: variable may hold a secret.
 _NAMES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
-#: The niceness of a process for a retry or redrive. If processors are busy, it gets a third of the processor time
-#: of another process of the same worker.
+#: The niceness of a process for a retry or redrive. If processors are busy, it gets a third of the processor time that
+#: another process of the same worker gets.
 NICENESS = 5
 #: The niceness of a process for old work (replay, backtest), which gets a tenth. It is not 19, because a process
 #: that holds the ledger's lock must progress.

@@ -30,7 +30,7 @@ SHARED_POOLS: Mapping[str, int] = {
     REPLAY_LANE_POOL: 4,
 }
 
-#: The number of slots of a pool that a rule names without a size.
+#: The number of slots in a pool that a rule names without giving a size.
 NAMED_POOL_SLOTS = 8
 
 _UNLIMITED = 1_000_000

@@ -94,7 +94,7 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
 
 
 def run_limit(settings: Settings) -> timedelta:
-    """Return the `dagrun_timeout` of DAGs: the sum of all timeouts of a batch, plus 60 s for everything else.
+    """Return the `dagrun_timeout` of DAGs: the sum of a batch's timeouts, plus 60 s for everything else.
 
     With the default settings it is 200 s. It is the same for retry runs, although their batches skip the first stages.
     """

@@ -106,7 +106,7 @@ class Watch:
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
 
     def reset_repeats(self, subject: str) -> None:
-        """Reset the count of repeated starts of a subject whose trigger has just begun.
+        """Reset a subject's count of repeated starts when its trigger has just begun.
 
         Airflow starts the trigger of a DAG again when the DAG is unpaused. The starts that were lost while it was
         paused must not delay the next one.

@@ -16,11 +16,11 @@ HEAD_SECONDS: Final = 10.0
 MAX_HEAD_BYTES: Final = 64 * 1024
 #: The maximum number of headers, trailers included; it is limited because the framework searches all of them for one.
 MAX_HEADERS: Final = 256
-#: The maximum number of calls of a connection that wait for the one in progress. Each takes memory, and uvicorn sets no
-#: limit.
+#: The maximum number of calls on one connection that wait for the call in progress. Each takes memory, and uvicorn sets
+#: no limit.
 MAX_PIPELINED: Final = 16
-#: The number of bytes of a connection that are parsed before other connections get their turn. If the bytes form tiny
-#: chunks, parsing them takes a few milliseconds.
+#: The number of bytes from one connection that are parsed before other connections get their turn. If the bytes form
+#: tiny chunks, parsing them takes a few milliseconds.
 _PARSED_BYTES: Final = 16 * 1024
 
 
@@ -54,7 +54,7 @@ class Connection(HttpToolsProtocol):
 
     At MAX_CONNECTIONS, a new connection takes the place of the one on which the server has waited longest: for a head,
     for more of a body, or until the caller reads the response. uvicorn itself waits for these without a limit. Nor does
-    uvicorn limit the number of headers, or of calls that wait for the one in progress.
+    uvicorn limit the number of headers, or the number of calls that wait for the call in progress.
     """
 
     flow: _Flow

@@ -114,7 +114,7 @@ class TargetResponse(BaseModel):
 
 
 class TargetEnabled(BaseModel):
-    """The number of deliveries of a target that became due."""
+    """The number of a target's deliveries that became due."""
 
     rule: str
     target: str
@@ -265,7 +265,7 @@ class QualityCheckList(BaseModel):
 
 
 class StatsPage(BaseModel):
-    """Stats by day: of a page of rules, and of all buses."""
+    """Stats by day, for a page of rules and for all buses."""
 
     since: datetime
     until: datetime

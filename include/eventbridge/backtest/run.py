@@ -338,7 +338,7 @@ def _pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
 def _separately_routed(
     a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rules of A and of B that are routed separately: budgeted rules, and rules compared with one."""
+    """Return those rules of A and B that are routed separately: budgeted rules, and the rules compared with them."""
     ours, theirs = ({rule.name for rule in rules.rules.values() if rule.is_budgeted} for rules in (a, b))
     for one, other in pairs:
         if one in ours or other in theirs:

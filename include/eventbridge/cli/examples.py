@@ -1,4 +1,4 @@
-"""Holds the examples at the end of the help of each command, which a test parses and, where it can, runs.
+"""Holds the examples that end each command's help text. A test parses them and, where it can, runs them.
 
 They use the names of `eventbridge init`: the bus `orders`, the rule `big-orders` and its target `accounts`.
 """

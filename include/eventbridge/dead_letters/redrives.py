@@ -133,7 +133,7 @@ class Marks:
         return found or (IN_PROGRESS if self._has_open_matches(batch.batch_id) else UNMATCHED)
 
     def _has_open_matches(self, batch_id: str) -> bool:
-        """Return whether a deferred match of a batch, or of a batch that routed some of them, is not routed yet."""
+        """Return whether any deferred match of a batch, or of a batch that routed such matches, is not routed yet."""
         made = self._runtime.ledger.deferred_matches.list_for_batch(batch_id)
         return any(each.closed_by is None or self._has_open_matches(each.closed_by) for each in made)
 

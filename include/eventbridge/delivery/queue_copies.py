@@ -59,7 +59,7 @@ def read_deliveries(
 
 
 def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return, as pending rows, the copies of those dead letters of a batch whose targets have a queue; they are due
+    """Return, as pending rows, copies of the batch's dead letters whose targets have a dead letter queue; they are due
     immediately."""
     rules = runtime.rules_of(batch)
     return [

@@ -38,7 +38,7 @@ from eventbridge.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
-#: The prefix of the keys of segments that a streaming task wrote while its batch was open and had no chunks.
+#: The key prefix of segments that a streaming task wrote while its batch was open and had no chunks.
 _OF_STREAMING_TASK = "streaming-"
 
 #: The maximum number of rows in a row group. Segments are read completely, and reading one row group takes half as long

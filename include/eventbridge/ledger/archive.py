@@ -247,7 +247,7 @@ class EventIndex(Aggregate):
         return True
 
     def drop_day(self, day: datetime) -> None:
-        """Delete the records of the index files of a day whose archive has been removed."""
+        """Delete the records of a day's index files, once the archive of that day has been removed."""
         self._change(DROP_INDEX_OF_DAY, {"of_day": day})
 
     def forget_day(self, day: datetime) -> None:

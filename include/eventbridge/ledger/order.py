@@ -52,7 +52,7 @@ OPEN_OF_TARGET = (
     sa.select(pending).where(OF_TARGET, WAITING, pending.c.order_shard.is_not(None)).order_by(pending.c.pending_id)
 )
 
-#: The rows of one shard of an ordered target that are not closed, taken or not.
+#: The rows that are not closed, taken or not, in one shard of an ordered target.
 OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == sa.bindparam("of_shard", type_=sa.Integer))
 
 #: The shards of a target of which uncommitted batches have taken rows.

@@ -336,7 +336,7 @@ class Pending(Aggregate):
     def add(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
         """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
 
-        `settlement` is the key of the first settlement of the batch, from which the rows are derived. Raises
+        `settlement` is the key of the batch's first settlement, from which the rows are derived. Raises
         SettledAgainError, and adds nothing, if the batch has another settlement now.
 
         A row with `hold_reason` is added on hold, or as scheduled if `hold_reason` marks an operator's decision about

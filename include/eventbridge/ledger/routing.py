@@ -84,7 +84,7 @@ _SLICE = (route_try.c.batch_id == sa.bindparam("of_batch")) & (route_try.c.slice
 #: Adds `more` to the number of tries of a slice; -1 takes one back.
 ADD_TRY = sa.update(route_try).where(_SLICE).values(tries=route_try.c.tries + sa.bindparam("more"))
 
-#: The number of tries of each slice of a batch.
+#: The number of tries for each slice of a batch.
 TRIES = sa.select(route_try.c.slice_id, route_try.c.tries).where(route_try.c.batch_id == sa.bindparam("of_batch"))
 
 _FREE = DEFERRED_MATCH_WAITING & deferred_match.c.taken_by.is_(None)

@@ -33,7 +33,7 @@ SCHEMAS_OF = sa.select(event_schema).where(
     event_schema.c.bus == sa.bindparam("of_bus"), event_schema.c.type.in_(sa.bindparam("types", expanding=True))
 )
 
-#: The number of event types of a bus that have a schema.
+#: The number of a bus's event types that have a schema.
 TYPES_KNOWN = sa.select(sa.func.count()).where(event_schema.c.bus == sa.bindparam("of_bus"))
 
 #: Changes the schema of a type, if it has not changed since it was read.
@@ -81,7 +81,8 @@ class Schemas(Aggregate):
     """Schemas of event types."""
 
     def list_for_types(self, bus: str, types: Collection[str]) -> tuple[dict[str, EventSchema], int]:
-        """Return the schemas of some types of a bus, and the total number of types of the bus that have a schema."""
+        """Return the schemas of some of a bus's event types, and the total number of the bus's types that have a
+        schema."""
         with self._reading() as connection:
             rows = connection.execute(SCHEMAS_OF, {"of_bus": bus, "types": list(types)}).all()
             known = connection.execute(TYPES_KNOWN, {"of_bus": bus}).scalar_one()

@@ -281,7 +281,7 @@ def add_stats(connection: sa.Connection, stats: Sequence[Stat], now: datetime) -
 
 
 def start_of(grain: Grain, at: datetime) -> datetime:
-    """Return the start of the period of a grain that contains a time; 1970 for `ever`."""
+    """Return the start of a grain's period that contains the given time; 1970 for `ever`."""
     length = GRAIN_LENGTHS.get(grain)
     return _EPOCH if length is None else at - (at - _EPOCH) % length
 

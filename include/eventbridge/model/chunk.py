@@ -77,7 +77,7 @@ class LiveClaim(NamedTuple):
 
 
 class ChunkTotal(NamedTuple):
-    """The totals of the chunks of a batch that are handed out to one pool."""
+    """The totals of a batch's chunks that are handed out to one pool."""
 
     pool: str
     chunks: int

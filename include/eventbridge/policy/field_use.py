@@ -32,7 +32,8 @@ def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
 
 
 def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> dict[str, list[str]]:
-    """Return, for each field of a type, the names of rules (all of one bus) that accept the type and use the field."""
+    """Return, for each field of a type, the names of the rules that accept the type and use the field. The rules all
+    belong to one bus."""
     found: dict[str, list[str]] = {path: [] for path in paths}
     for rule in rules:
         try:

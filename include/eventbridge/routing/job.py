@@ -63,7 +63,7 @@ class Slice(Struct, frozen=True, tag="slice"):
 
 
 class RuleShare(Struct, frozen=True, tag="share"):
-    """One rule's share of a batch: rows of buffer files that its pattern matches, oldest first.
+    """One rule's share of a batch: the rows of buffer files that the rule's pattern matches, oldest first.
 
     At most `cpu_seconds` are spent on it. If `last_resort`, a single event that uses up this time fails. If `give_up`
     (reason, text) is set, every event fails with it without being evaluated. For a rule with Spark SQL, `results` is

@@ -32,7 +32,7 @@ Head = tuple[str, int, str, str]
 #: The value of `waits` for a row that need not wait.
 NO_WAIT: Final = 0
 
-#: The shard of every delivery of a target that is not ordered.
+#: The shard of every delivery whose target is not ordered.
 UNORDERED = -1
 
 
@@ -56,8 +56,7 @@ def pieces_of(
     limits: PieceLimits,
     shard: int | None = None,
 ) -> list[RoutedPiece]:
-    """Divide rows of one target, or of one of its order shards, into pieces; an oversized payload is a piece of its
-    own.
+    """Divide the rows of one target, or of one order shard, into pieces; an oversized payload is a piece of its own.
 
     `waits` is the time, in microseconds since 1970, until which each row waits, or NO_WAIT. A piece has only rows that
     wait or only rows that do not; it waits until the earliest time of its rows. In a shard, whose rows keep their

@@ -70,7 +70,7 @@ def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
 
 
 def _secrets(parts: SplitResult) -> Iterator[str]:
-    """Yield descriptions of the parts of a URL that look like secrets, without showing them."""
+    """Yield descriptions of those parts of a URL that look like secrets, without showing the parts."""
     for parameter in re.split("[&;]", parts.query):
         name = unquote_plus(parameter.partition("=")[0])
         if is_secret_name(name) or _SECRET_PARAMETER.search(name):

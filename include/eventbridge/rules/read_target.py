@@ -189,7 +189,7 @@ def close_fields(
 
 
 def _words_of_all(types: Registry[Type]) -> set[str]:
-    """Return the names of the fields of all types whose packages are usable."""
+    """Return the field names of all types whose packages are usable."""
     words: set[str] = set()
     for name in types.names():
         with suppress(TypeUnusable):

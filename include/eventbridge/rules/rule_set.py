@@ -126,8 +126,8 @@ _HEAD = ',"rules":{'
 class RuleSet(FrozenModel):
     """All buses and rules at one moment, including disabled rules; the store holds it as frozen JSON.
 
-    `modes` has the configured runners by name, and `quotas` the owners' quotas by name. `expressions` has the sizes of
-    the regular expressions of rules that were read from files; the frozen JSON does not contain them.
+    `modes` has the configured runners by name, and `quotas` the owners' quotas by name. For rules that were read from
+    files, `expressions` has the sizes of their regular expressions; the frozen JSON does not contain them.
     """
 
     buses: dict[str, Bus] = Field(default_factory=dict)

@@ -81,7 +81,7 @@ def cursor_at(file: FilePosition, row: int = -1) -> Cursor:
 
 
 def rows_after(cursor: Cursor | None, file: FilePosition) -> int:
-    """Return the number of the last row of a file that is at or before a cursor, or -1 if there is none."""
+    """Return the number of a file's last row at or before a cursor, or -1 if there is none."""
     return cursor.row if cursor is not None and (cursor.batch_id, cursor.key) == (file.batch_id, file.key) else -1
 
 

@@ -56,8 +56,8 @@ _AHEAD_EVENTS: Final = 20_000
 class Inbox:
     """A log source with one partition (0) for each topic, in which messages are in the order of their arrival.
 
-    `take_in` fills it. The end of a partition in `ends` includes an estimate of the number of messages that are still
-    in the queue. When an offset is looked up by time, the time of a message is when its file was recorded.
+    `take_in` fills it. A partition's end in `ends` includes an estimate of the number of messages that are still in the
+    queue. When an offset is looked up by time, the time of a message is when its file was recorded.
     """
 
     kind: Literal["log"] = "log"

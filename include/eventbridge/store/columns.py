@@ -123,7 +123,7 @@ def vector_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def valid_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows of a column that are not null."""
+    """Return a mask of a column's rows that are not null."""
     found = np.ones(len(column), bool)
     start = 0
     for chunk in column.chunks:

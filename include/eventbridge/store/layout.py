@@ -35,12 +35,12 @@ def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
 
 
 def inbox(bus: str, topic: str, at: datetime, attempt: str) -> str:
-    """Return the path of a file of messages that a queue handed out at a time; `attempt` is unique per try."""
+    """Return the path of a file of messages that a queue handed out at the given time; `attempt` is unique per try."""
     return f"inbox/bus={bus}/topic={topic}/date={at.astimezone(UTC):%Y-%m-%d}/{attempt}.parquet"
 
 
 def inbox_of_topic(bus: str, topic: str) -> str:
-    """Return the prefix of the paths of all files of a topic's inbox; they sort by day."""
+    """Return the path prefix of all files in a topic's inbox; they sort by day."""
     return f"inbox/bus={bus}/topic={topic}/"
 
 
@@ -107,7 +107,7 @@ def runner(name: str) -> str:
 
 
 def repairs_of_day(planned_at: datetime) -> str:
-    """Return the path prefix of the audit records of repairs of a day's batches."""
+    """Return the path prefix of the audit records for repairs of batches of one day."""
     return f"repairs/date={planned_at.astimezone(UTC):%Y-%m-%d}/"
 
 
@@ -140,12 +140,12 @@ def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
 
 
 def batch_deliveries(planned_at: datetime, batch_id: str) -> str:
-    """Return the path prefix of all files of routed deliveries of a batch."""
+    """Return the path prefix of a batch's files of routed deliveries."""
     return f"deliveries/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/"
 
 
 def event_index(day: datetime, index_id: str) -> str:
-    """Return the path of a file of the index of event ids, for batches planned on a day."""
+    """Return the path of a file in the index of event ids, for batches planned on one day."""
     return f"index/date={day.astimezone(UTC):%Y-%m-%d}/{index_id}.parquet"
 
 
@@ -155,7 +155,7 @@ def indexed_files(index_path: str) -> str:
 
 
 def event_indexes() -> str:
-    """Return the path prefix of all files of the index of event ids."""
+    """Return the path prefix of all files in the index of event ids."""
     return "index/"
 
 

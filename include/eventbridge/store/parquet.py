@@ -20,7 +20,7 @@ from eventbridge.store.columns import column_of
 from eventbridge.store.layout import FORMAT, PARQUET_KEY, require_known_format
 from eventbridge.store.protocol import Store
 
-#: The approximate number of bytes of rows that `parts_of` has in memory at a time; rows may differ much in size.
+#: The approximate size in bytes of the rows that `parts_of` holds in memory at a time; rows may differ much in size.
 _PART_BYTES: Final = 4 << 20
 #: Row groups with the wanted rows are read in parts if they have more bytes than this.
 _WHOLE_BYTES: Final = 32 << 20

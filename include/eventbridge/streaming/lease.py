@@ -186,7 +186,7 @@ class LeaseKeeper:
         return is_gone(lease.holder) and self._end_lease(lease.holder) and self._take()
 
     def _end_lease(self, holder: str) -> bool:
-        """End the lease of a dead process of this host, so that no process has to wait until it runs out.
+        """End the lease of a dead process on this host, so that no process has to wait until the lease runs out.
 
         The records of the dead process stay valid.
         """

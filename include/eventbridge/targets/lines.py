@@ -19,7 +19,8 @@ _MIN_FOR_ARROW = 16
 
 
 def json_lines(payloads: pa.Array) -> bytes | memoryview:
-    """Return the concatenated `json_line` of every payload of an Arrow array of binaries; a null is an empty payload.
+    """Return the concatenated `json_line` results for the payloads in an Arrow array of binaries; a null is an empty
+    payload.
 
     Arrow joins the payloads if none of them needs a change, as is usual; a few payloads are converted one by one.
     """

@@ -68,8 +68,8 @@ class ReconciliationToday:
 
     The deliveries balance: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
     `pending` + `difference`. `pending_before` were pending at midnight, `again` were redriven or are copies for dead
-    letter queues. `difference` is the number of all deliveries, of any day, that are neither delivered,
-    dead-lettered nor pending; any value other than 0 is an error.
+    letter queues. `difference` is the number of deliveries, on any day, that are neither delivered, nor dead-lettered,
+    nor pending; any value other than 0 is an error.
     """
 
     since: datetime

@@ -151,7 +151,8 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
 
 
 def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
-    """Return a page of targets of rules whose names contain `find` and follow `after`, and unhealthy targets."""
+    """Return unhealthy targets, and a page of the targets of those rules whose names contain `find` and follow
+    `after`."""
     return vars(target_page(runtime, after, find)) | {"find": find, "first": not after}
 
 

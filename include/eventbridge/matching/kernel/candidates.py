@@ -140,7 +140,7 @@ def _collector(*, chained: bool) -> Any:
         count: int,
         nested: bool,
     ) -> Any:
-        """Append the rules of the branches of `first_row` that all columns accept to the `count` rules before.
+        """Append, to the `count` rules before, the rules of those branches of `first_row` that all columns accept.
 
         Return the new count, or -1 if `rules` has too little room. Rules that need a further check are only recorded as
         touched.

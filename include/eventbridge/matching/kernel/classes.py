@@ -243,7 +243,7 @@ def class_of(
 ) -> Any:
     """Return the row of a leaf's class for the path's first column, or NO_ROOM.
 
-    `regexes` is the address of the atoms of regular expressions that the leaf meets. `plain` and `folded` are addresses
+    `regexes` is the address of those regular-expression atoms that the leaf meets. `plain` and `folded` are addresses
     of room for the string without escapes, and case-folded (three times as long).
 
     Most fields of events have few distinct values. So MEMORY caches the rows of recent short values by their bytes. The

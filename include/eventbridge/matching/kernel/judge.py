@@ -1,9 +1,9 @@
 """Computes the rules that an event matches from the classes of its leaves: one AND over rows of bits, then a check of
 the branches that remain.
 
-Every column has one row for the event: that of the class of its leaf, or of the class for no leaf. A branch holds if
-its bit is set in the row of every column. The AND starts with the summaries, 64 words at a time, and reads only words
-that are non-zero in every row. Columns are sorted so that the most selective ones come first.
+Every column has one row for the event: the row for the class of its leaf, or for the class that means no leaf. A branch
+holds if its bit is set in the row of every column. The AND starts with the summaries, 64 words at a time, and reads
+only words that are non-zero in every row. Columns are sorted so that the most selective ones come first.
 
 If arrays give a path several leaves, the column's row is the OR of their rows: a leaf list is met if any leaf meets it.
 The OR also accepts a branch whose fields are met in different elements of one array. So branches with that risk

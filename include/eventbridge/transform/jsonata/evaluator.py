@@ -33,7 +33,7 @@ from eventbridge.transform.jsonata.limits import (
 
 #: The maximum number of parsed expressions in the cache.
 _MAXIMUM_KEPT = 1_000
-#: The maximum number of characters of an integer that becomes an int. Python may refuse to convert a longer one.
+#: The maximum number of characters in an integer that becomes an int. Python may refuse to convert a longer one.
 _LONGEST_INTEGER = 300
 
 

@@ -38,7 +38,7 @@ _DASH = ord("-")
 
 
 class Tables(NamedTuple):
-    """The addresses of the input of rendering, the number of the first target, and the parts per event."""
+    """The addresses of the rendering's input, the number of the first target, and the parts per event."""
 
     operations: int
     first_operation: int

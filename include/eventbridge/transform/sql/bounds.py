@@ -36,7 +36,7 @@ _SPECIFIER: Final = re.compile(r"%[^a-zA-Z%]*")
 _NUMBERS: Final = re.compile(r"\d+")
 _CAPITALS: Final = re.compile(r"%[^a-zA-Z%]*S")
 
-#: The positions of the arguments of a function that must be lambdas.
+#: The positions of those arguments of a function that must be lambdas.
 _LAMBDAS: Final = {
     **dict.fromkeys(("aggregate", "map_zip_with", "reduce", "zip_with"), (2, 3)),
     **dict.fromkeys(("array_sort", "exists", "filter", "forall", "map_filter", "transform"), (1,)),

@@ -203,7 +203,8 @@ def _read(call: Node, growing: frozenset[str]) -> str:
 
 
 def _collect(node: Node, growing: frozenset[str], found: dict[str, None]) -> bool:
-    """Collect the lengths of columns and members of `data` that a node reads; return False if it reads everything."""
+    """Collect the lengths of the columns, and of the members of `data`, that a node reads; return False if it reads
+    everything."""
     if node.kind == "path" and node.children[0].kind == "column":
         found[f"coalesce(length(CAST({node.to_sql()} AS STRING)), 0)"] = None
         return True
