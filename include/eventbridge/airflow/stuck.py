@@ -99,7 +99,7 @@ def is_anything_stale(runtime: Runtime) -> bool:
 #: The time for which a result is valid. A query takes the ledger a millisecond and, while deliveries are on hold for a
 #: closed pool, requires a request to Airflow, which logs it.
 _RESULT_VALIDITY = timedelta(seconds=2)
-#: How long Airflow is not called after a request failed.
+#: The time for which Airflow is not called after a failed request.
 _CALL_PAUSE = timedelta(seconds=30)
 
 #: The maximum time that Airflow may take to respond. The watcher is blocked until it does.

@@ -35,7 +35,7 @@ def open_watch() -> Watch:
     return Watch(open_runtime(settings, airflow_connection))
 
 
-#: How long a bus is not polled after it could not be opened or did not respond.
+#: The time for which a bus is not polled after it could not be opened or did not respond.
 _POLL_PAUSE = timedelta(seconds=30)
 
 #: The interval at which the watcher records in the ledger that it is polling. The watcher counts as dead if it has

@@ -39,7 +39,7 @@ TICK_SECONDS: Final = 0.05
 NOTICE_SECONDS: Final = 1.0
 #: The seconds between two reports of attempts to the ledger, and between two reads of the reports of other processes.
 _EXCHANGE_SECONDS = 1.0
-#: How many seconds apart `close` checks whether the runs have ended.
+#: The seconds between two checks by `close` whether the runs have ended.
 _CLOSE_POLL_SECONDS = 0.01
 
 

@@ -192,8 +192,8 @@ def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: da
     """Return the end of the pause that a response asked for; None if it asked for none or the pause is over.
 
     A response with 429 or TARGET_BUSY asks for one. The pause is its `Retry-After`, at most `retry_after_max`; without
-    `Retry-After`, it is the policy's wait after attempt `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After`
-    concerns only its own delivery, because its target may accept the next one.
+    `Retry-After`, it is the policy's wait after attempt number `attempts`, at most `PENALTY_MAX`. A 503 with
+    `Retry-After` concerns only its own delivery, because its target may accept the next one.
     """
     if response.code != 429 and response.error_class != TARGET_BUSY:
         return None

@@ -61,7 +61,7 @@ class Inbox:
     """
 
     kind: Literal["log"] = "log"
-    #: How many seconds a caller that polls several times a second may reuse the result of `ends`.
+    #: The number of seconds for which a caller that polls several times a second may reuse the result of `ends`.
     ends_valid_seconds = 1.0
 
     def __init__(self, bus: str, sources: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:

@@ -84,7 +84,8 @@ class Gate(Protocol):
         ...
 
     async def rights_of_user(self, request: Request) -> ApiToken | None:
-        """Return the rights of a bearer token of the server that mounts this one, None if there is no such server.
+        """Return the rights of a bearer token that is valid at the server that mounts this one, or None if there is no
+        such server.
 
         Raises CallRefused or HTTPException for an invalid token.
         """

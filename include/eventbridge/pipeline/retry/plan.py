@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 #: The time for which deliveries of a removed rule or target are kept, in case it is restored, before they are
 #: dead-lettered.
 REMOVED_RULE_GRACE = timedelta(hours=1)
-#: How many seconds, in addition to the push timeout, a batch may stay uncommitted after its deadline before it counts
-#: as stale.
+#: A batch counts as stale if it is still uncommitted this many seconds, in addition to the push timeout, after its
+#: deadline.
 _STALE_MARGIN_SECONDS = 10.0
 #: The kinds of batches that no later run continues, because each run plans a new batch.
 _ABANDONED_KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")

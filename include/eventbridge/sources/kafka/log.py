@@ -49,7 +49,7 @@ class KafkaLog:
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that polls several times a second may reuse the result of `ends`.
+    #: The time for which a caller that polls several times a second may reuse the result of `ends`.
     ends_valid_seconds = 1.0
 
     def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], *, clock: Callable[[], datetime]) -> None:
