@@ -78,7 +78,7 @@ class _CallEnd(Exception):
 
 
 def _response(message: bytes) -> tuple[bytes, bytes]:
-    """Return the kind and body of the response; raises ChildLate or _CallEnd.
+    """Return the kind and body of the response. Raises ChildLate or _CallEnd.
 
     The call is repeated once, because an idle process may just have ended, and any process may be killed from outside.
     """

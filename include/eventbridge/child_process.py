@@ -52,7 +52,7 @@ class Child:
         return self._process.poll() is None
 
     def send(self, parts: Sequence[Any]) -> None:
-        """Write a message, given as parts of bytes; raises ChildEnded if the process has ended."""
+        """Write a message, given as parts of bytes. Raises ChildEnded if the process has ended."""
         pipe = self._process.stdin
         assert pipe is not None
         try:
@@ -64,7 +64,7 @@ class Child:
             raise ChildEnded from None
 
     def read(self, length: int, ends_at: float) -> bytes:
-        """Return the next `length` bytes; raises ChildEnded, ChildLate after `ends_at`, Cancelled and TimeSpent."""
+        """Return the next `length` bytes. Raises ChildEnded, ChildLate after `ends_at`, Cancelled and TimeSpent."""
         pipe = self._process.stdout
         assert pipe is not None
         poll = select.poll()
@@ -104,9 +104,10 @@ class Children:
     """The children of this process that run the `main` of one module."""
 
     def __init__(self, module: str, what: str, *options: str, max_idle: int = 2, variables: Sequence[str] = ()) -> None:
-        """Take the module, what the process does (the end of a sentence in messages), and options for Python.
+        """`what` says what the process does; it ends a sentence in messages. `options` are options for Python.
 
-        `variables` are the names of environment variables that the children get in addition to those of all children.
+        `variables` are the names of environment variables that the children get in addition to those that all children
+        get.
         """
         program = f"import sys; sys.path[:] = sys.argv[1:]; from {module} import main; main()"
         self._command = [sys.executable, "-W", "ignore", *options, "-c", program]
@@ -119,7 +120,7 @@ class Children:
         os.register_at_fork(after_in_child=self._forget)
 
     def idle(self) -> Child | None:
-        """Return a running child that is not in use, None if there is none."""
+        """Return a running child that is not in use, or None if there is none."""
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
@@ -129,7 +130,7 @@ class Children:
         return None
 
     def start(self) -> Child:
-        """Return a new child; raises InfrastructureError if it cannot be started."""
+        """Return a new child. Raises InfrastructureError if it cannot be started."""
         try:
             return Child([*self._command, *sys.path], self._variables)
         except OSError as error:

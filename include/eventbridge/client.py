@@ -92,7 +92,7 @@ class OverrideResult(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter; `event`, `request` and `attempts` are None unless the whole one was asked for."""
+    """A dead letter; `event`, `request` and `attempts` are None unless the complete dead letter was requested."""
 
     name: str
     delivery_id: str | None
@@ -126,7 +126,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class DeadLetterFilter(TypedDict, total=False):
-    """The filters of dead letters; times are ISO 8601 or an age such as 2h, or aware."""
+    """The filters of dead letters; times are ISO 8601 text, an age such as 2h, or an aware datetime."""
 
     rule: str
     target: str

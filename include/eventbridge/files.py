@@ -27,7 +27,7 @@ def is_shared(folder: Path) -> bool:
 def make_private_folder(folder: Path) -> list[Path]:
     """Create a folder and its missing parents, with mode 0700, or 2770 in a shared folder.
 
-    Return the created folders, outermost first; raises OSError.
+    Return the created folders, outermost first. Raises OSError.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     missing.reverse()

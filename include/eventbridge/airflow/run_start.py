@@ -33,7 +33,7 @@ HANDLED = object()
 class SubjectState:
     """The state of one subject in one poll.
 
-    `waiting` means that there is work that no batch has taken, and `busy` that a batch is still being delivered.
+    `waiting` means that there is work that no batch has taken. `busy` means that a batch is still being delivered.
     `unfinished` means that started work has not ended, or that deliveries are pending. `mark` changes with every batch
     that takes work, so it distinguishes a start that had an effect from one that was lost. `progress` changes with
     every step of a run. If it is None, starts are not delayed even if the runs change nothing.

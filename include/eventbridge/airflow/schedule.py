@@ -1,6 +1,6 @@
 """Defines what the DAGs share: their options, assets and fallback schedule, and the runners that have a DAG.
 
-The watcher starts the runs of the assets' DAGs, and `eventbridge_start_waiting_runs` those that the watcher misses.
+The watcher starts the runs of the assets' DAGs; `eventbridge_start_waiting_runs` starts those that the watcher misses.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ def runners_to_parse() -> dict[str, float | None]:
     """Return the runners whose DAGs this parse of a DAG file must define, with the duration of their streaming tasks.
 
     The duration is in seconds, and None in batch mode. The runners are those of the current rules. If the rule files
-    have errors, they are those of the last rules without errors, and the DAG file `eventbridge_rule_errors.py` shows
-    the errors. In a task's process the result has only the task's runner, and no rule file is read, because every task
-    parses its DAG file again and the tasks of a batch must continue while rules are edited. The mode is then derived
-    from the id of the task, which is right for the first task and makes no difference to the others.
+    have errors, the runners are those of the last rules without errors, and the DAG file `eventbridge_rule_errors.py`
+    shows the errors. In a task's process the result has only the task's runner, and no rule file is read, because every
+    task parses its DAG file again and the tasks of a batch must continue while rules are edited. The mode is then
+    derived from the id of the task, which is right for the first task and makes no difference to the others.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:

@@ -90,7 +90,8 @@ def dead_letters_report(runtime: Runtime, batch_id: str) -> TaskReport:
 
 
 def pending_report(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return how many deliveries of a batch are pending, by target, and until when or why."""
+    """Return the number of pending deliveries of a batch by target, with the time until which they wait, or the
+    reason."""
     lines = _waiting(runtime, batch_id)
     if not lines:
         return TaskReport(f"batch {batch_id}: no pending deliveries")

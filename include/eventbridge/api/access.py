@@ -36,7 +36,7 @@ class Access:
         self._known: dict[str, tuple[ApiToken, float]] = {}
 
     async def caller(self, secret: str) -> ApiToken:
-        """Return the token with this secret; raises CallRefused if it is unknown, revoked or expired."""
+        """Return the token with this secret. Raises CallRefused if it is unknown, revoked or expired."""
         token, seen_at = self._known.get(secret, (None, 0.0))
         if token is None or time.monotonic() - seen_at > CACHED_SECONDS:
             token = await asyncio.to_thread(valid_token, self._runtime, secret)
@@ -50,14 +50,14 @@ class Access:
 
 
 async def credentials_of(request: Request) -> HTTPAuthorizationCredentials | None:
-    """Return the bearer token of a call, None if it has none."""
+    """Return the bearer token of a call, or None if it has none."""
     return await _SCHEME(request)
 
 
 async def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_SCHEME)]
 ) -> ApiToken:
-    """Return the token of a call; raises CallRefused if the call has no valid token."""
+    """Return the token of a call. Raises CallRefused if the call has no valid token."""
     if credentials is None:
         raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...", "token_required")
     access: Access = request.app.state.access
@@ -96,7 +96,7 @@ def check_scope(token: ApiToken, action: str, bus: str) -> None:
 
 
 async def reader(request: Request, token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that only reads; raises CallRefused if it has no `read` scope."""
+    """Return the token of a call that only reads. Raises CallRefused if it has no `read` scope."""
     check_general_scope(token, READ)
     return token
 
@@ -158,7 +158,7 @@ def limit_to_owners(request: Request, owners: Collection[str] | None) -> None:
 
 
 def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
-    """Return what the caller may see of the installation; raises CallRefused on a route that covers every owner."""
+    """Return what the caller may see of the installation. Raises CallRefused on a route that covers every owner."""
     owners: Collection[str] | None = getattr(request.state, "owners", None)
     if owners is None:
         return runtime

@@ -82,7 +82,7 @@ class Buses:
         return bus, find_topic(bus, topic)
 
     async def rules(self) -> RuleSet:
-        """Return the rules in force, at most two seconds old; raises RuleFileError if no rule files were ever valid."""
+        """Return the rules in force, at most two seconds old. Raises RuleFileError if no rule files were ever valid."""
         if self._rules is None or time.monotonic() - self._read_at > CACHED_SECONDS:
             async with self._reading:
                 if self._rules is None or time.monotonic() - self._read_at > CACHED_SECONDS:
@@ -123,7 +123,7 @@ class Buses:
             )
 
     async def check_rate(self, bus: Bus, events: int) -> None:
-        """Count the events against the quota of the bus's owner; raises CallRefused (429) if it is used up."""
+        """Count the events against the quota of the bus's owner. Raises CallRefused (429) if it is used up."""
         quota = (await self.rules()).quotas.get(bus.owner or "")
         if bus.owner is None or quota is None or quota.published_per_second is None or not events:
             return

@@ -111,7 +111,8 @@ class Connection(HttpToolsProtocol):
             )
             self.send_400_response(self._refusal)
         elif self._head_timer is None and self._waits_for_head():
-            # uvicorn ends its own timer of an idle connection at the first byte, even that of an empty line
+            # uvicorn ends its own timer of an idle connection at the first byte, even if it is the first byte of an
+            # empty line
             self._start_head_timer()
 
     def send_400_response(self, msg: str) -> None:
@@ -127,7 +128,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False  # the response to the last call before it ends the connection
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header or a trailer; raises _TooMuch if there are too many."""
+        """Add a header or a trailer. Raises _TooMuch if there are too many."""
         super().on_header(name, value)
         if len(self.headers) > MAX_HEADERS:
             self._refusal = f"The request has more than {MAX_HEADERS} headers. Send fewer"

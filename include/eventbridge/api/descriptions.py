@@ -31,7 +31,7 @@ def problems(statuses: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
 def described(operation: str, tag: str, model: Any, *, accepted: Any = None) -> dict[str, Any]:
     """Return the arguments that describe a route: its operation id, its tag, and the models of its responses.
 
-    `accepted` is the model of the response 202, whose header `Location` leads to what the call recorded.
+    `accepted` is the model of the 202 response, whose `Location` header leads to the record that the call made.
     """
     responses: dict[int, dict[str, Any]] = {200: {"model": model, "description": "The result."}}
     if accepted is not None:

@@ -92,7 +92,8 @@ To = Annotated[str | None, Query(alias="to", description=f"The time before which
 @router.get("/status", summary="Get the status of every runner", **described("get_status", "state", Status))
 @asks_buses
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
-    """Return lag, in-flight and available events and flow of each partition, newest batches, and what is unhealthy."""
+    """Return the lag, flow, in-flight and available events of each partition, the newest batches, and all that is
+    unhealthy."""
 
     def load(runtime: Runtime) -> dict[str, Any]:
         current = status_of(runtime, batches=batches)
@@ -116,7 +117,7 @@ def rule(request: Request, rule: Annotated[str, Path(description="The name of a 
 )
 @reads_store
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
-    """Return a rule's newest versions, at most 10: when each came into force, and its diff to the previous one."""
+    """Return a rule's newest versions, at most 10: when each came into force, and its diff from the previous one."""
     return document_response(
         request, lambda runtime: {"versions": versions_of(runtime, find_rule(runtime.rule_set(), rule).name)}
     )
@@ -275,13 +276,13 @@ def audit(
 
 
 def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a rule in force as JSON, with numbers as written; raises NotFoundError for an unknown rule."""
+    """Return a rule in force as JSON, with numbers as written. Raises NotFoundError for an unknown rule."""
     document: Any = parse_document(write_document(content_of(find_rule(runtime.rule_set(), name))))
     return dict(document)
 
 
 def dead_letter_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return the whole newest dead letter with the given name; raises the same errors as `dead_letter_named`."""
+    """Return the whole newest dead letter with the given name. Raises the same errors as `dead_letter_named`."""
     letter = dead_letter_named(runtime, name)
     return read_dead_letter(runtime, letter.file, letter.row)
 

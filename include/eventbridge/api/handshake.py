@@ -27,7 +27,8 @@ _RATE: Final = re.compile("[1-9][0-9]{0,8}", re.ASCII)
 
 
 async def consent(request: Request) -> Response:
-    """Allow a sender of EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS at the rate that it asks for, and refuse any other.
+    """Allow a sender that EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS names, at the rate that it asks for, and refuse any
+    other.
 
     The call needs no token, and the response does not depend on the path: it reveals neither buses nor webhooks. It
     permits no event: each one still needs a token or a signature, and back pressure answers with 429.

@@ -86,7 +86,7 @@ class Idempotency:
 
 
 def key_of(request: Request) -> str | None:
-    """Return the idempotency key of a call, None if it has none; raises CallRefused if it is empty or too long."""
+    """Return the idempotency key of a call, or None if it has none. Raises CallRefused if it is empty or too long."""
     key = request.headers.get(HEADER)
     if key is not None and not (0 < len(key) <= _MAX_KEY_LENGTH):
         raise CallRefused(

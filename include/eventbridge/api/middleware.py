@@ -22,7 +22,7 @@ BODY_SECONDS = 40.0
 #: for other calls.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/v1/hooks/"
-#: The key in a request's state under which its function that counts further bytes is stored.
+#: The key, in a request's state, of the function that counts further bytes of the request's body.
 _HOLD = "hold"
 
 

@@ -61,7 +61,7 @@ class RedriveCall(BaseModel):
     dry_run: bool = Field(False, description="Only report what would be delivered again, and what would be skipped.")
 
     def selection(self, runtime: Runtime, request: Request) -> Selection:
-        """Return the selection of dead letters; raises UserError for an invalid value, or without a filter."""
+        """Return the selection of dead letters. Raises UserError for an invalid value, or without a filter."""
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, self.names)
         found = wanted.read(runtime.ledger.now(), payloads=can_see_payloads(request))

@@ -44,7 +44,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that changes something; raises CallRefused if it has no `operate` scope."""
+    """Return the token of a call that changes something. Raises CallRefused if it has no `operate` scope."""
     check_general_scope(token, OPERATE)
     return token
 
@@ -105,7 +105,7 @@ async def record_name(request: Request, token: ApiToken) -> str:
 
 
 def document_of(content: bytes) -> dict[str, Any]:
-    """Return the JSON object in the body of a call, with numbers as written; raises CallRefused if it is not one.
+    """Return the JSON object in the body of a call, with numbers as written. Raises CallRefused if it is not one.
 
     This is stricter than the framework, which also accepts NaN and encodings other than UTF-8.
     """

@@ -27,7 +27,8 @@ NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
 #: Shown in place of a payload.
 HIDDEN = f"hidden: needs {NEEDED}"
 
-#: Fields of queries, bodies and forms that hold a condition on payloads; the subject is one, as no list shows it.
+#: Fields of queries, bodies and forms that hold a condition on payloads. `subject` counts as one, because no list shows
+#: the subject.
 CONDITIONS: Final = ("sql", "pattern", "subject")
 #: The routes that test a pattern only on an event that the call contains.
 OWN_EVENT_ROUTES: Final = frozenset({"/v1/rules/{rule}/test", "/page/rules/{name}/test"})

@@ -66,7 +66,7 @@ _CONTENT = {
     STRUCTURED: {"schema": _EVENT, "example": _EXAMPLE},
     "application/json": {"schema": {}, "example": _EXAMPLE["data"]},
 }
-#: The headers of binary mode; an extension attribute is also sent as a header `ce-<name>`.
+#: The headers of binary mode; an extension attribute is also sent as a `ce-<name>` header.
 _ATTRIBUTES = [
     {"name": f"ce-{name}", "in": "header", "description": f"Binary mode: the {name}.", "schema": {"type": "string"}}
     for name in ("specversion", "id", "source", "type", "subject", "time")
@@ -199,7 +199,7 @@ def _result_document(result: PublishResult) -> dict[str, object]:
 
 
 async def content_of(request: Request) -> bytes:
-    """Return the body of a call; raises CallRefused once it is too large or too late, whatever its headers say."""
+    """Return the body of a call. Raises CallRefused once it is too large or too late, whatever its headers say."""
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):

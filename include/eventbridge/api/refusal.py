@@ -93,7 +93,7 @@ def mark_authenticated(request: Request, *, sees_rules: bool = True) -> None:
 
 
 def problem_response(request: Request, error: Exception) -> Response:
-    """Return the problem response for an error; raises the error if no status but 500 fits."""
+    """Return the problem response for an error. Raises the error if no status but 500 fits."""
     refusal = refusal_of(request, error)
     problem: dict[str, Any] = {
         "type": f"{request.scope.get('root_path', '')}{ERRORS_PAGE}#{refusal.code}",
@@ -109,7 +109,7 @@ def problem_response(request: Request, error: Exception) -> Response:
 
 
 def refusal_of(request: Request, error: Exception) -> CallRefused:
-    """Return the refusal for an error; raises the error itself if no status but 500 fits."""
+    """Return the refusal for an error. Raises the error itself if no status but 500 fits."""
     if isinstance(error, CallRefused):
         return error
     if isinstance(error, RequestValidationError):

@@ -76,7 +76,7 @@ class _JsonRequest(Request):
         self._content: bytes | None = None
 
     async def body(self) -> bytes:
-        """Return the body; raises HTTPException if it is too large."""
+        """Return the body. Raises HTTPException if it is too large."""
         if self._content is None:
             most = MAX_CALL_BYTES + int(self.app.state.runtime.settings.event_max_size)
             content = bytearray()

@@ -35,7 +35,8 @@ class Hour(Struct, frozen=True):
 
 
 class TargetReport(Struct, frozen=True):
-    """The number of events that one target of a rule would receive, and of events for which its transform fails."""
+    """The number of events that one target of a rule would receive, and the number for which the target's transform
+    fails."""
 
     target: str
     rendered: int
@@ -154,7 +155,7 @@ class ReportPage(msgspec.Struct, frozen=True):
 
 
 def report_page(runtime: Runtime, limit: int, after: str | None = None) -> ReportPage:
-    """Return at most `limit` reports after a cursor; raises UserError for an invalid cursor."""
+    """Return at most `limit` reports after a cursor. Raises UserError for an invalid cursor."""
     (behind,) = read_name_cursor(after, 1) if after else ("",)
     paths = [each for each in reversed(_paths(runtime)) if not behind or each < behind]
     shown = paths[:limit]
@@ -164,7 +165,7 @@ def report_page(runtime: Runtime, limit: int, after: str | None = None) -> Repor
 
 
 def find_report(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return the report whose id begins with `name`, as JSON; raises NotFoundError if there is none, or several."""
+    """Return the report whose id begins with `name`, as JSON. Raises NotFoundError if there is none, or several."""
     found = [path for path in _paths(runtime) if name and path.rpartition("/")[2].startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} reports begin with" if found else "there is no report of a backtest"

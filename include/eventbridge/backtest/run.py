@@ -76,7 +76,7 @@ class ArchivePart:
 def backtest(
     runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router, progress: Progress = unreported
 ) -> BacktestReport:
-    """Run a candidate over a part of the archive; raises SparkError if Spark fails, StoreError for a lost file.
+    """Run a candidate over a part of the archive. Raises SparkError if Spark fails, StoreError for a lost file.
 
     `progress` gets the number of archived events.
     """
@@ -104,7 +104,7 @@ def diff(
     router: Router,
     progress: Progress = unreported,
 ) -> DiffReport:
-    """Run two candidates over a part of the archive in one pass; raises the same errors as `backtest`."""
+    """Run two candidates over a part of the archive in one pass. Raises the same errors as `backtest`."""
     run = _Run(runtime, [a, b], part, router, progress)
     run.process()
     ours, theirs = run.rules

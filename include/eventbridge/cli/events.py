@@ -104,7 +104,7 @@ class EventFilter:
     until: LandedBefore = None
 
     def query(self, now: datetime) -> EventQuery:
-        """Return the search; raises UserError for an invalid time."""
+        """Return the search. Raises UserError for an invalid time."""
         from eventbridge.runtime.time_range import read_time
         from eventbridge.views.event_search import EventQuery
 

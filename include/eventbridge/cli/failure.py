@@ -66,7 +66,8 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
 
 
 def has_json_option(arguments: Iterable[str]) -> bool:
-    """Return whether a command line asks for a document, JSON or YAML, even if it is otherwise invalid."""
+    """Return whether a command line asks for a document (JSON or YAML), even if the command line is otherwise
+    invalid."""
     before = ""
     for each in arguments:
         if each == "--":
@@ -79,9 +80,11 @@ def has_json_option(arguments: Iterable[str]) -> bool:
 
 
 def failure(code: str, message: str, exit_code: int, **more: object) -> str:
-    """Return a failure as it is written to standard error: a line, or where a document was asked for JSON on one line.
+    """Return a failure as it is written to standard error: a line of text or, if a document was asked for, a line of
+    JSON.
 
-    `remedy` is what to do about it: of `more`, or the message after its first sentence, None if it has only one.
+    The field `remedy` says what to do about the failure. It is the one in `more`, else the message without its first
+    sentence, or None if the message has only one sentence.
     `more` are further fields of the JSON object.
     """
     if has_json_option(sys.argv[1:]):

@@ -22,7 +22,8 @@ def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
 
 
 def count_lines(name: str) -> int | None:
-    """Return how many lines `numbered_lines` would yield, None for standard input and what is not a regular file.
+    """Return the number of lines that `numbered_lines` would yield, or None for standard input and for anything that is
+    not a regular file.
 
     Reading a file twice costs a hundredth of publishing its lines.
     """
@@ -50,7 +51,7 @@ def one_event(name: str, max_bytes: int) -> bytes:
 
 @contextmanager
 def _open_input(name: str, what: str) -> Iterator[BinaryIO]:
-    """Open a file, or standard input for `-`; raises UserError for an OSError in the body. Messages call it `what`."""
+    """Open a file, or standard input for `-`. Raises UserError for an OSError in the body. Messages call it `what`."""
     try:
         if name == "-":
             if sys.stdin.isatty():

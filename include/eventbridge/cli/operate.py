@@ -92,7 +92,7 @@ def _set_or_clear(setting: str, value: str, clear: bool, name: str) -> tuple[str
 
 
 def parse_target(runtime: Runtime, about: str, target: str | None) -> tuple[str, str]:
-    """Return the rule and the target, given as RULE/TARGET or as two words; raises UserError if no target is named."""
+    """Return the rule and the target, given as RULE/TARGET or as two words. Raises UserError if no target is named."""
     rule = about
     if target is None:
         rule, _, target = about.partition("/")

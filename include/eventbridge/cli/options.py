@@ -102,7 +102,7 @@ class DeadLetterOptions:
         return any(value is not None and value != [] for value in vars(self).values())
 
     def selection(self, now: datetime) -> Selection:
-        """Return the selection; raises UserError for an option that cannot be used."""
+        """Return the selection. Raises UserError for an option that cannot be used."""
         from eventbridge.dead_letters.selection import WrittenSelection
 
         refuse_empty({_WRITTEN.get(option, option): value for option, value in vars(self).items()})

@@ -29,7 +29,7 @@ _format = FORMATS[0]
 
 
 def keep_format(context: typer.Context, value: str | None) -> None:
-    """Keep the value of `-o`, which is read before `--json`; raises Typer's error for another format."""
+    """Keep the value of `-o`, which is read before `--json`. Raises Typer's error for another format."""
     if value is not None and value not in FORMATS:
         raise typer.BadParameter(f"{value!r} is not a format. Formats: {', '.join(FORMATS)}", param_hint="-o")
     context.meta[_CHOSEN] = value
@@ -115,7 +115,7 @@ def show_line_document(value: Any) -> None:
 _PLAIN_YAML = re.compile(
     r"(?!(?:true|false|null|yes|no|on|off|y|n)$)[a-z][a-z0-9_-]*(?:[./][a-z0-9_-]+)*", re.IGNORECASE
 )
-#: Characters that JSON has as they are, and YAML only as escapes.
+#: Characters that JSON may contain as they are, but YAML only as escapes.
 _NOT_IN_YAML = re.compile("[\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 #: YAML reads a key of more than 1,024 characters only after `? `.
 _LONGEST_YAML_KEY = 1_000

@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO, cast
 from eventbridge.cli.failure import has_json_option
 from eventbridge.progress import Progress, unreported
 
-#: How long a command runs before its progress is shown, so that a quick command shows none.
+#: The time that a command runs before its progress is shown, so that a quick command shows none.
 AFTER_SECONDS: Final = 2.0
 _REDRAW_SECONDS: Final = 0.2
 _BAR_WIDTH: Final = 24
@@ -28,9 +28,9 @@ _ERASE: Final = "\r\x1b[K"
 def shown_progress(doing: str, units: str, *, hidden: bool = False) -> Iterator[Progress]:
     """Yield the function that takes the progress of the body; after 2 s the terminal shows it, until the body ends.
 
-    `doing` is the action (`auditing`), `units` what is counted (`batches`). Nothing is shown if standard error is not a
-    terminal, if the terminal cannot erase a line, or if the output is a document, whose error is JSON. `hidden` is for
-    a body that itself reads from the terminal, or writes a stream to it.
+    `doing` is the action (`auditing`), and `units` names what is counted (`batches`). Nothing is shown if standard
+    error is not a terminal, if the terminal cannot erase a line, or if the output is a document, whose error is JSON.
+    `hidden` is for a body that itself reads from the terminal, or writes a stream to it.
     """
     if hidden or not _is_shown(sys.stderr):
         yield unreported

@@ -83,7 +83,7 @@ class ReplayOptions:
     ] = None
 
     def written_request(self, bus: str) -> WrittenReplayRequest:
-        """Return the request for a bus; raises UserError for a blank option."""
+        """Return the request for a bus. Raises UserError for a blank option."""
         from eventbridge.replay.request import WrittenReplayRequest
 
         named = {"from": self.since, "to": self.until, "rule": self.rules, "target": self.targets}
@@ -258,7 +258,7 @@ def _document(request: Replay, account: ReplayAccount) -> dict[str, Any]:
 
 
 def find_replay(runtime: Runtime, name: str) -> Replay:
-    """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    """Return the replay whose id begins with `name`. Raises NotFoundError if there is none, or several."""
     from eventbridge.replay.account import find_replay as found_by
 
     return found_by(runtime, name)

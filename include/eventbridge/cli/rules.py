@@ -324,7 +324,7 @@ def _results(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
 
 
 def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[PatternResult]:
-    """Yield the results; raises UserError once if none of the first lines is a JSON object.
+    """Yield the results. Raises UserError once if none of the first lines is a JSON object.
 
     YAML, or JSON over several lines, would otherwise give one error per line.
     """

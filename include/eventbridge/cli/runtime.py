@@ -30,7 +30,7 @@ _FILE = "file://"
 
 
 def settings() -> Settings:
-    """Return the settings that EVENTBRIDGE_* variables give; raises SettingsError."""
+    """Return the settings that EVENTBRIDGE_* variables give. Raises SettingsError."""
     from eventbridge.config.settings import Settings
 
     return Settings.from_mapping(os.environ)

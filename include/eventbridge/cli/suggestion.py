@@ -121,7 +121,7 @@ class Group(TyperGroup):
                 command.params.insert(names.index("as_json"), _output_option())
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the first word names; raises Typer's usage error for an unknown one."""
+        """Return the command that the first word names. Raises Typer's usage error for an unknown one."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command: {args[0]}. {suggestion(args[0], self.commands, 'Commands')}")
         return super().resolve_command(ctx, args)

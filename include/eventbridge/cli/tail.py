@@ -103,7 +103,7 @@ def _pattern(text: str) -> Pattern:
 
 
 def _log_bus(name: str) -> Bus:
-    """Return a bus that can be read without its runners noticing; raises UserError for a queue."""
+    """Return a bus that can be read without its runners noticing. Raises UserError for a queue."""
     from eventbridge.rules.find import find_bus
 
     with open_runtime(expects_ledger=True) as runtime:

@@ -68,11 +68,11 @@ class RemembersConnections(Protocol):
     """Reads connections by id and caches them for a while."""
 
     def __call__(self, connection_id: str) -> Connection:
-        """Return the connection, perhaps from the cache; raises ConnectionUnusable."""
+        """Return the connection, perhaps from the cache. Raises ConnectionUnusable."""
         ...
 
     def read_again(self, connection_id: str) -> Connection:
-        """Return the connection, bypassing the cache; raises ConnectionUnusable."""
+        """Return the connection, bypassing the cache. Raises ConnectionUnusable."""
         ...
 
 

@@ -11,7 +11,7 @@ _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([A-Za-z]*)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Return a duration such as `1.5h` in seconds; raises ValueError unless it is a number with the unit ms, s, m, h or
+    """Return a duration such as `1.5h` in seconds. Raises ValueError unless it is a number with the unit ms, s, m, h or
     d."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _SECONDS:
@@ -20,7 +20,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return a size such as `64MiB` in bytes; raises ValueError unless its unit is B, KiB, MiB, GiB or missing."""
+    """Return a size such as `64MiB` in bytes. Raises ValueError unless its unit is B, KiB, MiB, GiB or missing."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _BYTES:
         raise ValueError(f"{text!r} is not a size such as 1048576, 512KiB, 64MiB or 1GiB")
@@ -31,7 +31,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Return a rate such as `200/s` or `10/m` as a number per second; raises ValueError for any other form and for
+    """Return a rate such as `200/s` or `10/m` as a number per second. Raises ValueError for any other form and for
     zero."""
     parts = _RATE.fullmatch(text)
     if parts is None or int(parts[1]) == 0:

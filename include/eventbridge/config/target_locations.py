@@ -22,7 +22,7 @@ class TargetLocations:
     """The locations where targets may write.
 
     File targets write only in `file_folders`. No target writes to a path or `s3://bucket/key` that begins with a member
-    of `own`, in whose paths symbolic links are resolved; `begins` returns these prefixes.
+    of `own`. `begins` returns these prefixes, with symbolic links in paths resolved.
     """
 
     file_folders: tuple[Path, ...] = ()

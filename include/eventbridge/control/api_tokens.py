@@ -59,7 +59,7 @@ def revoke_token(runtime: Runtime, name: str) -> bool:
 
 
 def find_token(runtime: Runtime, name: str) -> ApiToken:
-    """Return the token with the given name; raises NotFoundError with the nearest name."""
+    """Return the token with the given name. Raises NotFoundError with the nearest name."""
     tokens = {token.name: token for token in runtime.ledger.tokens.all()}
     if name not in tokens:
         raise NotFoundError(f"there is no token {name!r}. {suggest('Tokens', name, tokens)}")

@@ -88,7 +88,7 @@ def deliver_replay(
     If `stop` is set, this returns after the current batch. The replay then stays `running` and can be continued.
     Deliveries to be retried become pending, as in any batch. `progress` gets the number of archived events read.
     """
-    # The ledger is asked only if somebody looks: each report reads what the whole replay has read.
+    # The ledger is queried only if progress is shown: each report reads what the whole replay has read so far.
     total = None if progress is unreported else events_to_read(runtime, runtime.ledger.replays.get(replay_id))
 
     def report(_: str | None) -> None:

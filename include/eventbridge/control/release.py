@@ -26,9 +26,9 @@ class Released:
     """The result of releasing a rule.
 
     `hold` is the hold for failed routing that was lifted, or None. `deferred_matches` is the number of deferred matches
-    that are due now, and `events` the number of their events; `waits_for` is the reason if they are still waiting.
-    `expectation` is the hold for a failed expectation that was lifted, or None, and `deliveries` is the number of
-    deliveries that waited for that and are due now. `retried`, `skipped` and `unsendable` are the deliveries that
+    that are due now, and `events` the number of their events. If the matches are still waiting, `waits_for` is the
+    reason. `expectation` is the hold for a failed expectation that was lifted, or None, and `deliveries` is the number
+    of deliveries that waited for that and are due now. `retried`, `skipped` and `unsendable` are the deliveries that
     blocked the rule, because their target does not permit dead letters. The `unsendable` ones have no payload and stay
     on hold. `disabled` has the rule's disabled targets, whose deliveries stay on hold.
     """

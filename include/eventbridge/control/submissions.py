@@ -117,8 +117,8 @@ def results_of(
 ) -> list[PublishResult]:
     """Return the results of submissions, in their order.
 
-    `published` has a position for each submission without an error. Instead of the position, it has an int if the event
-    was not published because its topic takes at most this many bytes for event and key.
+    `published` has one value for each submission without an error: the event's position or, if the event was too large
+    for its topic, the maximum number of bytes that the topic takes for event and key.
     """
     rest = iter(published)
     return [

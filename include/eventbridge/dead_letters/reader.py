@@ -230,7 +230,7 @@ def whole_dead_letters(runtime: Runtime, dead_letters: Sequence[DeadLetter], dam
 
 
 def read_dead_letter(runtime: Runtime, file: str, row: int) -> dict[str, Any]:
-    """Return one dead letter with all columns; raises ReconciliationError if its file cannot be read."""
+    """Return one dead letter with all columns. Raises ReconciliationError if its file cannot be read."""
     (record,) = plain_rows(read_dead_letters(runtime.store, file, rowset.encode([row])))
     return record
 

@@ -35,7 +35,7 @@ def visible_redrives(runtime: Runtime) -> list[Redrive]:
 
 
 def find_redrive(runtime: Runtime, name: str) -> Redrive:
-    """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    """Return the redrive whose id begins with `name`. Raises NotFoundError if there is none, or several."""
     found = [each for each in visible_redrives(runtime) if name and each.redrive_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
@@ -96,7 +96,7 @@ class Marks:
         self._outcomes: dict[str, dict[bytes, str]] = {}
 
     def mark(self, dead_letter: DeadLetter) -> Mark | None:
-        """Return the mark of the newest redrive of a dead letter, None if it was never redriven."""
+        """Return the mark of the newest redrive of a dead letter, or None if it was never redriven."""
         for taken in reversed(self._redriven.get(dead_letter.file, [])):
             if dead_letter.row in rowset.decode(taken.rows):
                 batch = self._batch(taken.batch_id)
@@ -138,7 +138,8 @@ class Marks:
         return any(each.closed_by is None or self._has_open_matches(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
-        """Return the last known outcome of every delivery of a batch, from it and the batches that took it up later."""
+        """Return the last known outcome of every delivery of a batch, from this batch and the batches that took the
+        delivery up later."""
         found = self._outcomes.get(batch_id)
         if found is None:
             found = {}

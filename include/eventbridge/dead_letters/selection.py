@@ -143,7 +143,7 @@ class WrittenSelection:
 
 
 def normalize_name(name: str) -> str:
-    """Return the name of a dead letter in the form that is compared; raises UserError for an invalid name."""
+    """Return the name of a dead letter in the form that is compared. Raises UserError for an invalid name."""
     wanted = name.strip().lower()
     if re.fullmatch(r"([0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+?)(@[0-9a-f]{8})?", wanted):
         return wanted

@@ -137,7 +137,7 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
 
 #: The seconds between two checks by a shard for a free slot in its target's in-flight limit, which other shards share.
 _ROUND_SLOT_SECONDS = 0.02
-#: For how many seconds a delivery is deferred if it must wait for events that have not been routed yet.
+#: The number of seconds for which a delivery is deferred if it must wait for events that have not been routed yet.
 _DEFERRED_MATCH_SECONDS = 10.0
 
 

@@ -47,7 +47,7 @@ class Number:
 
     @classmethod
     def from_python(cls, value: int | float | Decimal) -> Number:
-        """Return a Python number as a JSON number; raises ValueError for NaN and infinities, which JSON lacks."""
+        """Return a Python number as a JSON number. Raises ValueError for NaN and infinities, which JSON lacks."""
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise ValueError(f"{value} is not a JSON number")
@@ -137,7 +137,7 @@ def _sum(integer: str, addend: int) -> Decimal:
 
 
 def parse_document(text: bytes | str) -> Document:
-    """Return the JSON object in `text`, parsed strictly by RFC 8259; raises `EventError` with the error's position.
+    """Return the JSON object in `text`, parsed strictly by RFC 8259. Raises `EventError` with the error's position.
 
     It refuses bytes that are not UTF-8, a byte order mark, NaN and infinities, leading zeros, anything but white space
     after the object, and nesting deeper than 128. Of duplicate keys, the last one counts. Numbers are kept as written.
@@ -169,7 +169,7 @@ def parse_value(text: bytes | str) -> JsonValue:
 
 
 def as_document(value: Mapping[Any, Any]) -> Document:
-    """Return a mapping of Python values as a document; raises `EventError` if it has no JSON form."""
+    """Return a mapping of Python values as a document. Raises `EventError` if it has no JSON form."""
     if isinstance(document := as_json_value(value, MAXIMUM_DEPTH), dict):
         return document
     raise EventError(f"{type_name(document)}, not a JSON object")

@@ -276,7 +276,7 @@ class Batches(Aggregate):
             return unfinished_of(connection, runner)
 
     def get(self, batch_id: str) -> Batch:
-        """Return a batch; raises NotFoundError if there is no such batch."""
+        """Return a batch. Raises NotFoundError if there is no such batch."""
         row = self._first(BATCH, {"of_batch": batch_id})
         if row is None:
             raise NotFoundError(f"There is no batch {batch_id} in this ledger.")

@@ -239,7 +239,7 @@ class Chunks(Aggregate):
         return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
 
     def get(self, batch_id: str, chunk_id: int) -> Chunk:
-        """Return a chunk; raises NotFoundError if there is no such chunk."""
+        """Return a chunk. Raises NotFoundError if there is no such chunk."""
         with self._reading() as connection:
             found = _find(connection, batch_id, chunk_id)
         if found is None:

@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeDecorator
 from eventbridge.model.file_detail import FileDetail, decode_detail, encode_detail
 from eventbridge.model.partition import Partition, Span
 
-#: A number that the database generates and never reuses; SQLite generates one only in a plain INTEGER column.
+#: A number that the database generates and never reuses. SQLite generates numbers only in a plain INTEGER column.
 RowId = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,7 +24,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(at: datetime) -> int:
-    """Return an aware time as whole microseconds since 1970 (UTC), exactly; raises ValueError for a naive one."""
+    """Return an aware time as whole microseconds since 1970 (UTC), exactly. Raises ValueError for a naive one."""
     if at.tzinfo is None:
         raise ValueError(f"the ledger takes aware times only, not {at!r}")
     return (at - _EPOCH) // _MICROSECOND

@@ -194,7 +194,7 @@ RELEASE_MISSED = (
     .values(RELEASED | {"expires_at": NOW})
 )
 
-#: The waiting rows of a target whose events were published up to a time, and that are not reported as late yet.
+#: The waiting rows of a target whose events were published up to the given time, and that are not reported as late yet.
 RUNNING_LATE = sa.select(
     pending.c.count.label("deliveries"), pending.c.published_at, pending.c.hold_reason, pending.c.reason
 ).where(UNREPORTED, *_OLDER)

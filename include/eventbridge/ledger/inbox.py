@@ -83,7 +83,7 @@ class Inbox(Aggregate):
             return end if earliest is None else earliest, end
 
     def offset_at(self, bus: str, topic: str, at: datetime) -> int | None:
-        """Return the first offset that was stored at or after the given time, None if none was."""
+        """Return the first offset that was stored at or after the given time, or None if none was."""
         with self._reading() as connection:
             found: int | None = connection.execute(OFFSET_AT, {"of_bus": bus, "of_topic": topic, "at": at}).scalar()
             return found

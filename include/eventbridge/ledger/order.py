@@ -65,8 +65,8 @@ _UNTAKEN_OF_THAT_SHARD = IN_THAT_SHARD & on_alias(other, UNTAKEN_IN_ORDER)
 SHARDS_ON_HOLD = sa.select(pending.c.order_shard).where(
     pending.c.pending_id == _one.c.pending_id,
     ~TAKEN_OF_THAT_SHARD,
-    # rows with this hold reason may be many; rows with another one sort before or after them, so each side is one
-    # search
+    # rows with this hold reason may be many; rows with a different one sort before or after them, so that each side
+    # takes one search
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state > "on_hold"),
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.hold_reason < _BECAUSE),
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.hold_reason > _BECAUSE),

@@ -337,7 +337,7 @@ class Pending(Aggregate):
         """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
 
         `settlement` is the key of the batch's first settlement, from which the rows are derived. Raises
-        SettledAgainError, and adds nothing, if the batch has another settlement now.
+        SettledAgainError, and adds nothing, if the batch now has a different settlement.
 
         A row with `hold_reason` is added on hold, or as scheduled if `hold_reason` marks an operator's decision about
         it. Raises ReconciliationError, and adds nothing, if a stored row has the name of a new one (see

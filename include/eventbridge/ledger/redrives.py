@@ -105,7 +105,7 @@ class Redrives(Aggregate):
             return _to_redrive(connection.execute(REDRIVE_OF_RUN, {"of_run": redrive.run}).one())
 
     def get(self, redrive_id: str) -> Redrive:
-        """Return a redrive; raises NotFoundError if there is no such redrive."""
+        """Return a redrive. Raises NotFoundError if there is no such redrive."""
         row = self._first(REDRIVE, {"of_redrive": redrive_id})
         if row is None:
             raise NotFoundError(f"There is no redrive {redrive_id} in this ledger.")

@@ -165,7 +165,7 @@ class Replays(Aggregate):
             return _to_replay(connection.execute(REPLAY_OF_RUN, {"of_run": replay.run}).one())
 
     def get(self, replay_id: str) -> Replay:
-        """Return a replay; raises NotFoundError if there is no such replay."""
+        """Return a replay. Raises NotFoundError if there is no such replay."""
         row = self._first(REPLAY, {"of_replay": replay_id})
         if row is None:
             raise NotFoundError(f"There is no replay {replay_id} in this ledger.")

@@ -49,7 +49,7 @@ _STORED: sa.Select[Any] = sa.select(column("version_num")).select_from(sa.table(
 
 
 def bring_up_to_date(database: Database) -> None:
-    """Create or migrate tables that are not current; raises LedgerError if the engine does not do that on opening."""
+    """Create or migrate tables that are not current. Raises LedgerError if the engine does not do that on opening."""
     with database.reading() as connection:
         stored = _read_revision(connection)
     if stored == HEAD:
@@ -107,7 +107,7 @@ def _refuse_foreign(database: Database, connection: sa.Connection, stored: str |
 
 
 def _read_revision(connection: sa.Connection) -> str | None:
-    """Return the revision on record, None for a database without one."""
+    """Return the revision on record, or None for a database without one."""
     if not sa.inspect(connection).has_table(_REVISION_TABLE):
         return None
     return connection.execute(_STORED).scalar()

@@ -69,7 +69,7 @@ RULES_IN_FORCE = sa.select(
     rules_in_force.c.streaming_task_seconds,
 )
 
-#: Puts another rule set in force (compare and set).
+#: Puts a new rule set in force (compare and set).
 CHANGE_RULES = (
     sa.update(rules_in_force)
     .where(rules_in_force.c.rule_set == sa.bindparam("before"))

@@ -70,7 +70,7 @@ class Settlement(Aggregate):
         The supplements, dead letters and pending rows of the old settlement are deleted with it. If `settlement` is
         None, only the records of `files` are deleted. Returns False, and changes nothing, if the batch is not in
         `state` or another batch has taken one of its pending rows. Raises SettledAgainError if the first settlement has
-        another key.
+        a different key.
         """
         of = {"of_batch": batch_id}
         with self._writing() as connection:
@@ -103,8 +103,8 @@ class Settlement(Aggregate):
         on hold, to their failed expectations (`expect`). `stats` are added to the stats of the minute. All changes are
         one transaction. It moves the runner's offsets past the ranges, closes the rows that the batch took, and
         releases the batch that follows. Changes nothing and raises ReconciliationError if the batch is not settling or
-        a committed offset differs from the start of its range, SettledAgainError if the batch has another settlement
-        now, and NotFoundError if it does not exist.
+        a committed offset differs from the start of its range, SettledAgainError if the batch now has a different
+        settlement, and NotFoundError if it does not exist.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}
@@ -121,7 +121,7 @@ class Settlement(Aggregate):
             return True
 
     def prove_current(self, batch_id: str, settlement: str) -> None:
-        """Raise SettledAgainError if the first settlement of a batch is no longer the one with this key."""
+        """Raise SettledAgainError if the first settlement of a batch now has a different key."""
         with self._reading() as connection:
             prove_settled_by(connection, batch_id, settlement)
 

@@ -156,7 +156,8 @@ def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     return found.order_by(*by)
 
 
-#: By how much normal batches, planned since `planned` and committed since `since`, moved the offsets of their runners.
+#: The number of offsets that normal batches, planned since `planned` and committed since `since`, moved their runners
+#: on.
 MOVED_SINCE = (
     sa.select(sa.func.coalesce(sa.func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
     .join(batch, batch.c.batch_id == batch_range.c.batch_id)

@@ -56,7 +56,7 @@ class ApiToken:
         return tuple(each.removeprefix(OWNER) for each in self.scopes if each.startswith(OWNER)) or None
 
     def is_valid(self, now: datetime) -> bool:
-        """Return whether the token is valid at a time, which must have a time zone."""
+        """Return whether the token is valid at the given time, which must have a time zone."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def allows(self, action: str, bus: str) -> bool:

@@ -26,7 +26,7 @@ class Piece:
 
     `rows` is encoded by `eventbridge.model.rowset.encode`. `attempts` counts the attempts of earlier batches; `lineage`
     lists the (batch_id, chunk_id) pairs that made them, oldest first. `pending_id` is the pending row from which the
-    piece was taken, None in a normal batch.
+    piece was taken, or None in a normal batch.
     """
 
     file: str
@@ -89,7 +89,7 @@ class ChunkTotal(NamedTuple):
 class AppliedSlots:
     """The slots that a rule file last set for a pool, and the slots that Airflow last reported, each with its time.
 
-    If the two differ, an operator changed the pool; the operator's value wins until the file has another value.
+    If the two differ, an operator changed the pool; the operator's value applies until the value in the file changes.
     """
 
     pool: str

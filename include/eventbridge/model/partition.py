@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 class LastMessage(NamedTuple):
     """The offset of a message, and when the bus accepted it, in microseconds since 1970. The time shows whether the log
-    was recreated, because a recreated log has another message at that offset.
+    was recreated, because a recreated log has a different message at that offset.
     """
 
     offset: int

@@ -26,7 +26,7 @@ class Redrive:
     """A request to redeliver dead letters, carried out by one batch after the other.
 
     `run` names the requester. A second request with the same `run` is the same redrive. `selection` is JSON. `rate` is
-    in dead letters per second, None if unlimited; no further batch is planned before `next_at`.
+    in dead letters per second, or None if unlimited; no further batch is planned before `next_at`.
     """
 
     redrive_id: str
@@ -83,8 +83,8 @@ class Replay:
 
     `run` names the requester. A second request with the same `run` is the same replay. Its events are those of batches
     planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON. `rate`
-    is in deliveries per second, None if unlimited; no further batch is planned before `next_at`. `sequence` counts the
-    moves of `position`.
+    is in deliveries per second, or None if unlimited; no further batch is planned before `next_at`. `sequence` counts
+    the moves of `position`.
     """
 
     replay_id: str

@@ -55,8 +55,8 @@ class RuleOnHold:
 
 @dataclass(frozen=True)
 class ExpectationHold:
-    """A rule's hold because of a failed expectation, until an operator releases it: the failure, where it was found,
-    and since when.
+    """A rule's hold because of a failed expectation, until an operator releases the rule: the failure, the place where
+    it was found, and the time when the hold began.
 
     `found_in` is the id of a batch, or the hour of a quality check in ISO 8601.
     """
@@ -92,7 +92,8 @@ class OperatorOverrides:
     """All overrides at one moment, and the rules on hold that an operator must release."""
 
     def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, on_hold: Collection[str] = ()) -> None:
-        """Take the values of overrides by (rule, target, kind), and the rules with a failed expectation."""
+        """The arguments are the values of overrides by (rule, target, kind), and the rules with a failed
+        expectation."""
         self._values = dict(values or {})
         self._on_hold = frozenset(on_hold)
 

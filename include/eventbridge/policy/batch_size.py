@@ -94,7 +94,7 @@ def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: 
 def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> int:
     """Return an estimate of how many events a batch may take to stay within `max_bytes`; at least 1.
 
-    `mean_bytes` is the mean size of an event in the last batch of the bus, None before the first.
+    `mean_bytes` is the mean size of an event in the last batch of the bus, or None before the first.
     """
     if not mean_bytes:
         return max_events

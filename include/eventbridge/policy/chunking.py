@@ -103,8 +103,8 @@ def cut_chunks(
     Deliveries that must not be sent yet fall due when they may be sent. The others are due immediately: deliveries of a
     target whose breaker is not closed, and those in excess of twice a pool's free slots or of `max_handed_out`, which
     the pools share in turn. An order shard is never split over several chunks that are handed out, so its rows are
-    withheld from the first piece on that must not be sent yet or does not fit into the same chunk. An ordered target
-    has no breaker, because its retries wait by key.
+    withheld, beginning with the first piece that must not be sent yet or does not fit into the same chunk. An ordered
+    target has no breaker, because its retries wait by key.
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)

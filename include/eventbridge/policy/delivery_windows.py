@@ -127,7 +127,7 @@ REPORTED_AT = 0.8
 
 
 def deadline_of(published_at: datetime, within_seconds: float | None) -> datetime | None:
-    """Return the time from which a delivery is too late to be sent, None if it never is."""
+    """Return the time from which a delivery is too late to be sent, or None if it never is."""
     return None if within_seconds is None else published_at + timedelta(seconds=within_seconds)
 
 

@@ -36,7 +36,7 @@ _SOME, _SOME_POLL_SECONDS, _MANY = 16, 0.008, 100
 _QUIET_SECONDS, _QUIET_POLL_SECONDS = 5.0, 0.008
 
 
-#: If the bus notifies of new events, how many seconds after a poll the next one follows without a notification.
+#: If the bus notifies of new events, a poll without a notification follows this many seconds after the last poll.
 UNANNOUNCED_SECONDS: Final = 0.05
 
 

@@ -56,7 +56,7 @@ def signature_problem(
 
 
 def keys_of(kind: SignatureKind, secrets: str) -> list[bytes]:
-    """Return the keys in a connection's space-separated secrets; raises ValueError, whose message shows no secret.
+    """Return the keys in a connection's space-separated secrets. Raises ValueError, whose message shows no secret.
 
     During a rotation, several keys are valid.
     """

@@ -29,7 +29,7 @@ def write_record(runtime: Runtime, path: str, record: QualityRecord) -> None:
 
 
 def read_record(runtime: Runtime, check: QualityCheck) -> QualityRecord:
-    """Return the result of a check; raises StoreError if its record is lost or damaged."""
+    """Return the result of a check. Raises StoreError if its record is lost or damaged."""
     try:
         document = json.loads(runtime.store.get(check.record))
         require_known_format(check.record, document.pop("format", None))
@@ -65,7 +65,7 @@ def list_checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
 
 
 def list_checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
-    """Return the checked hours after a cursor, and the cursor of the next page, None on the last page.
+    """Return the checked hours after a cursor, and the cursor of the next page, or None on the last page.
 
     Raises UserError for an invalid cursor.
     """
@@ -76,7 +76,8 @@ def list_checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> t
 
 
 def find_record(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Return the check of the hour that contains a time, or the latest one; raises NotFoundError if there is none."""
+    """Return the check of the hour that contains the given time, or the latest check. Raises NotFoundError if there is
+    none."""
     if text is None:
         latest = next(iter(runtime.ledger.quality.checks(1)), None)
         if latest is None:
@@ -93,7 +94,7 @@ def find_record(runtime: Runtime, text: str | None = None) -> QualityRecord:
 
 
 def read_time(text: str) -> datetime:
-    """Return the time that a string names, in UTC; raises UserError for any other string."""
+    """Return the time that a string names, in UTC. Raises UserError for any other string."""
     try:
         at = datetime.fromisoformat(text.strip())
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

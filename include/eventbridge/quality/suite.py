@@ -90,7 +90,7 @@ def _expectations(frame: pd.DataFrame) -> list[Any]:
 
 
 def _failed_measures(measures: Sequence[Measure], result: Any) -> list[Measure]:
-    """Return the measures that failed in a result; raises RuntimeError if an expectation could not be evaluated."""
+    """Return the measures that failed in a result. Raises RuntimeError if an expectation could not be evaluated."""
     named = set()
     for each in result.results:
         if (each.exception_info or {}).get("raised_exception"):

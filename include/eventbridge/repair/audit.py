@@ -242,7 +242,7 @@ def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
 
 
 def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str, int]:
-    """Return the sums of events, for which: offsets taken + events taken from the archive = gaps + read."""
+    """Return the sums of events. They satisfy: offsets taken + events taken from the archive = gaps + read."""
     names = ("gaps", "read", "malformed", "duplicate", "tombstone", "valid")
     # A batch of a replay or a redrive takes events from the archive, and no offsets.
     taken = {

@@ -157,7 +157,7 @@ def visible_replays(runtime: Runtime) -> list[Replay]:
 
 
 def find_replay(runtime: Runtime, name: str) -> Replay:
-    """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    """Return the replay whose id begins with `name`. Raises NotFoundError if there is none, or several."""
     found = [each for each in visible_replays(runtime) if name and each.replay_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} replays begin with" if found else "there is no replay"
@@ -166,7 +166,7 @@ def find_replay(runtime: Runtime, name: str) -> Replay:
 
 
 def replay_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a replay as `eventbridge replays show --json` prints it; raises the same errors as `find_replay`."""
+    """Return a replay as `eventbridge replays show --json` prints it. Raises the same errors as `find_replay`."""
     found = find_replay(runtime, name)
     return replay_fields(found, account_of(runtime, found))
 

@@ -118,7 +118,7 @@ def _in_spans_mask(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int],
 class PastOutcome:
     """The outcome of a delivery (`delivered`, `dead_lettered` or `pending`), with its reason and number of attempts.
 
-    `code` is the HTTP status of the last attempt that was sent, None if there was none or segments were not read.
+    `code` is the HTTP status of the last attempt that was sent, or None if there was none or segments were not read.
     """
 
     outcome: str

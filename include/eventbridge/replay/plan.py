@@ -186,7 +186,7 @@ class _ReplayStep:
     def _read_archive(self) -> bool:
         """Take events until the batch is full, the part ends or enough rows are read; return whether the part ended.
 
-        In a part without a rule set, files with another rule set than the first one also end the batch.
+        In a part without a rule set, a file whose rule set differs from that of the first file also ends the batch.
         """
         chooser = Chooser(self._runtime, self._replay, self._part)
         for found, first in files_from(self._runtime, self._replay, self._replay.position):
@@ -335,9 +335,10 @@ def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times:
     """Begin or continue the replay of a run that was cleared `times` times, and return it.
 
     If the run's last replay is paused (the run ran out of time, or an operator paused the replay) and the request is
-    the same, that replay continues under its id. If it is still running, because the run was cleared while the replay
-    was waiting, or if the request is another one, it is cancelled and a new one begins. A new one also begins if the
-    last replay has ended. A retry of the task returns the same replay. Raises the same errors as `begin_replay`.
+    the same, that replay continues under its id. If the replay is still running, because the run was cleared while the
+    replay was waiting, or if the request is a different one, the replay is cancelled and a new one begins. A new one
+    also begins if the last replay has ended. A retry of the task returns the same replay. Raises the same errors as
+    `begin_replay`.
     """
     name = request_name(run, times)
     begun = runtime.ledger.replays.find_for_run(name)

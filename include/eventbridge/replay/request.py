@@ -172,7 +172,7 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
 
 
 def _condition(sql: str | None) -> str | None:
-    """Return an SQL condition after evaluating it on an empty table; raises UserError if that fails."""
+    """Return an SQL condition after evaluating it on an empty table. Raises UserError if that fails."""
     if not sql or not sql.strip():
         return None
     rows_where(COLUMNS.empty_table(), sql)

@@ -29,7 +29,7 @@ from eventbridge.transform.kernel.render import Renderers
 
 #: The number of programs that a process caches. A program of 10,000 rules takes 60 MB, its rules take 35 MB, and its
 #: classes grow to 64 MB at most. A worker serves one runner, which may alternate between two batches: new events, and a
-#: replay with its own rule set. A third program, such as that of a former rule set or a canary, is not needed again
+#: replay with its own rule set. A third program, such as that of a previous rule set or a canary, is not needed again
 #: soon.
 KEPT_PROGRAMS: Final = 2
 _programs: dict[tuple[str, str], RouteProgram] = {}

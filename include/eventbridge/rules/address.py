@@ -38,7 +38,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]
 
 
 def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
-    """Return the error in an http target's URL and the remedy, None if it is valid; neither shows a credential."""
+    """Return the error in an http target's URL and the remedy, or None if it is valid; neither shows a credential."""
     if "${" in url:
         return "a URL is used literally: ${...} is not replaced", "Write the full address"
     if not _URL_CHARACTERS.fullmatch(url) or _BAD_ESCAPE.search(url):
@@ -83,7 +83,7 @@ def _secrets(parts: SplitResult) -> Iterator[str]:
 
 
 def path_error(path: str) -> tuple[str, str] | None:
-    """Return the error in a file target's path and the remedy, None if it is valid."""
+    """Return the error in a file target's path and the remedy, or None if it is valid."""
     if "${" in path or path.startswith("~"):
         return "a path is used literally: ~ and ${...} are not replaced", "Write the full path"
     if "\0" in path or not path.isprintable():
@@ -98,7 +98,7 @@ def path_error(path: str) -> tuple[str, str] | None:
 
 
 def path_obstacle(path: str) -> tuple[str, str] | None:
-    """Return why a file target cannot write to its path on this machine and the remedy, None if it can.
+    """Return why a file target cannot write to its path on this machine and the remedy, or None if it can.
 
     Missing folders are no obstacle, since the target creates them. Permissions are not checked: the user who checks
     rules may not be the user that the delivery runs as.

@@ -31,7 +31,7 @@ MAX_BYTES_FOR_LOCATIONS: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """The errors in rule files, one of which came with a request; raises RuleFileError once it holds MAX_ERRORS."""
+    """The errors in rule files, one of which came with a request. Raises RuleFileError once it holds MAX_ERRORS."""
 
     def append(self, error: RuleError) -> None:
         """Add an error, with its strings cut to MAX_IN_TEXT characters."""
@@ -52,7 +52,7 @@ def cut(text: str) -> str:
 
 
 def too_long(content: bytes, file: str) -> RuleError | None:
-    """Return the error for a file of more than MAX_BYTES bytes, None for a smaller one."""
+    """Return the error for a file of more than MAX_BYTES bytes, or None for a smaller one."""
     if len(content) <= MAX_BYTES:
         return None
     message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MAX_BYTES:,}"
@@ -72,7 +72,7 @@ def too_long_path(location: Location) -> RuleError:
 
 
 def parse_sent_pattern(text: str) -> Pattern:
-    """Return the pattern that JSON text describes, as `parse_pattern` does; raises PatternError.
+    """Return the pattern that JSON text describes, as `parse_pattern` does. Raises PatternError.
 
     JSON text of more than MAX_BYTES bytes or MAX_VALUES keys and values is rejected before it is parsed as a pattern.
     """

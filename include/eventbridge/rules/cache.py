@@ -81,7 +81,7 @@ class RuleCache:
         self._has_new_entries = False
 
     def find(self, content: bytes) -> RuleSet | None:
-        """Return the parsed content of a file with these bytes, None if it is not in the cache."""
+        """Return the parsed content of a file with these bytes, or None if it is not in the cache."""
         name = _name(content)
         found = _remembered.get(name) or self._entry(name)
         if found is not None:

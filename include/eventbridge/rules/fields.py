@@ -65,7 +65,7 @@ class Fields:
         self.add(self._nodes.get(name, self.node), message, remedy)
 
     def get(self, name: str, *, required: bool = False) -> Node | None:
-        """Return a field's value, None if it is not given, empty or has a recorded error."""
+        """Return a field's value, or None if it is not given, empty or has a recorded error."""
         node = self._nodes.get(name)
         if node is None:
             if required and self.complete and isinstance(self.node.value, dict):
@@ -190,7 +190,7 @@ class Fields:
         return default
 
     def rate(self, name: str, of: str = "deliveries") -> float | None:
-        """Return a rate such as `200/s` or `10/m` as a number per second, None if it is not given."""
+        """Return a rate such as `200/s` or `10/m` as a number per second, or None if it is not given."""
         node = self.get(name)
         if node is None:
             return None

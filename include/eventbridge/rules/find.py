@@ -8,14 +8,14 @@ from eventbridge.similar_names import suggest
 
 
 def find_rule(rules: RuleSet, name: str) -> Rule:
-    """Return the rule with the given name; raises NotFoundError with the nearest name."""
+    """Return the rule with the given name. Raises NotFoundError with the nearest name."""
     if name not in rules.rules:
         raise NotFoundError(f"no rule file defines a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name]
 
 
 def find_target(rules: RuleSet, rule: str, target: str) -> Target:
-    """Return a target or dead letter queue of a rule; raises NotFoundError with the nearest name."""
+    """Return a target or dead letter queue of a rule. Raises NotFoundError with the nearest name."""
     targets = find_rule(rules, rule).destinations
     if target not in targets:
         raise NotFoundError(f"the rule {rule!r} has no target {target!r}. {suggest('Targets', target, targets)}")
@@ -30,14 +30,14 @@ def find_target_of_any(rules: RuleSet, target: str) -> None:
 
 
 def find_bus(rules: RuleSet, name: str) -> Bus:
-    """Return the bus with the given name; raises NotFoundError with the nearest name."""
+    """Return the bus with the given name. Raises NotFoundError with the nearest name."""
     if name not in rules.buses:
         raise NotFoundError(f"no rule file defines a bus {name!r}. {suggest('Buses', name, rules.buses)}")
     return rules.buses[name]
 
 
 def find_topic(bus: Bus, name: str | None) -> str:
-    """Return a topic of a bus, or its first topic if `name` is None; raises NotFoundError with the nearest name."""
+    """Return a topic of a bus, or its first topic if `name` is None. Raises NotFoundError with the nearest name."""
     topics = bus.source.topics
     if name is not None and name not in topics:
         raise NotFoundError(f"the bus {bus.name!r} has no topic {name!r}. {suggest('Topics', name, topics)}")
@@ -45,7 +45,7 @@ def find_topic(bus: Bus, name: str | None) -> str:
 
 
 def find_runner(rules: RuleSet, name: str) -> str:
-    """Return the bus that a runner consumes; raises NotFoundError with the nearest name."""
+    """Return the bus that a runner consumes. Raises NotFoundError with the nearest name."""
     runners = rules.runners()
     if name not in runners:
         raise NotFoundError(f"no rule has the runner {name!r}. {suggest('Runners', name, runners)}")

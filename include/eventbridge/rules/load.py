@@ -150,7 +150,7 @@ class _Checks:
 
 
 def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[RuleError], checks: _Checks) -> RuleSet:
-    """Return the rule set of files; raises RuleFileError with all errors.
+    """Return the rule set of files. Raises RuleFileError with all errors.
 
     The content of an unreadable file is None, and its error has already been recorded."""
     below = checks.below

@@ -223,7 +223,7 @@ def _mapping(fields: Fields) -> dict[str, str]:
 
 
 def read_expect(fields: Fields, errors: list[RuleError]) -> Expect | None:
-    """Return the expectations of a rule, None if the `expect` field is not given."""
+    """Return the expectations of a rule, or None if the `expect` field is not given."""
     if (node := fields.get("expect")) is None:
         return None
     fields.refuse_empty("expect", "Write what is expected, such as matches: {at_least: 1}, or remove expect")

@@ -62,7 +62,7 @@ class RuleLines(Mapping[str, Rule]):
         return found
 
     def only(self, names: Iterable[str]) -> RuleLines:
-        """Return the rules of these names; raises KeyError for an unknown one."""
+        """Return the rules of these names. Raises KeyError for an unknown one."""
         lines = {name: self._lines[name] for name in names}
         return RuleLines(lines, {name: rule for name, rule in self._read.items() if name in lines})
 
@@ -236,7 +236,7 @@ class RuleSet(FrozenModel):
         return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
 
     def owner_of(self, rule: Rule) -> str | None:
-        """Return the owner of a rule: its own owner, else the owner of its bus, None if neither has one."""
+        """Return the owner of a rule: its own owner, else the owner of its bus, or None if neither has one."""
         bus = self.buses.get(rule.bus)
         return rule.owner or (bus.owner if bus is not None else None)
 
@@ -293,7 +293,7 @@ class RuleSet(FrozenModel):
         return {name: rule for name, rule in self.rules.items() if rule.enabled}
 
     def pools(self) -> dict[str, int | None]:
-        """Return the rules' own pools, with the slots that the rule files give them, None if they give none."""
+        """Return the rules' own pools, with the slots that the rule files give them, or None if they give none."""
         pools: dict[str, int | None] = {}
         for rule in self.rules.values():
             if rule.pool is not None or rule.concurrency is not None:
@@ -306,7 +306,7 @@ def _text(named: Mapping[str, FrozenModel]) -> str:
 
 
 def _read_head(document: str, text: str) -> dict[str, Any]:
-    """Return the values of a frozen `document` without its format; raises NewerFormatError, naming the hash of
+    """Return the values of a frozen `document` without its format. Raises NewerFormatError, naming the hash of
     `text`."""
     values: dict[str, Any] = plain(parse_document(document))
     found = values.pop("format", _FORMAT)

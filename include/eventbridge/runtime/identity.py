@@ -99,7 +99,8 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
 
 
 def _name_before(planned_at: datetime) -> str:
-    """Return a name that sorts a little before the manifests of batches planned at a time, so that few are listed.
+    """Return a name that sorts a little before the manifests of batches planned at the given time, so that few are
+    listed.
 
     The name of the newest known batch is unsuitable, because batches that were planned at the same moment are in no
     particular order.
@@ -152,7 +153,7 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 
 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
-    """Return the offset at which a rule continues that was moved from another runner.
+    """Return the offset at which a rule that was moved from another runner continues.
 
     It is the other runner's offset, if that belongs to this log. Otherwise, the rule has not been matched against any
     event of this log, so `start_at` decides. `latest` then means the earliest event, so that none is skipped.
@@ -182,7 +183,7 @@ def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
 
 
 def _rows_of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
-    """Return the rows whose topic has another message at the offset of the last message that was taken.
+    """Return the rows whose topic has a different message at the offset of the last message that was taken.
 
     The first partition for which this is known decides for all partitions of its topic on its broker, because these are
     created together.

@@ -233,7 +233,7 @@ class Inbox:
         return fresh, True
 
     def _record_file(self, topic: str, table: pa.Table, known: _KnownMessages) -> InboxFile | None:
-        """Write and record the messages that are not in `known`, and add their ids. Return their file, None if none.
+        """Write and record the messages that are not in `known`, and add their ids. Return their file, or None if none.
 
         If this process was suspended for longer than the messages were invisible, another process may have recorded
         them.

@@ -115,8 +115,8 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
     """Return whether the entire store must be measured.
 
-    This is the case if the store has a quota, and if it was never measured, if the last measurement is a day old, or if
-    the quota has stopped ingestion.
+    This is the case if the store has a quota, and one of these is true: it was never measured, the last measurement is
+    a day old, or the quota has stopped ingestion.
     """
     if runtime.settings.store_max_size is None:
         return False

@@ -22,7 +22,7 @@ def read_broker_fields(fields: Fields) -> dict[str, Any]:
 
 
 def read_mapping(fields: Fields) -> EventMapping | None:
-    """Return the `mapping` field of a source, None if it has none; records errors in `fields`."""
+    """Return the `mapping` field of a source, or None if it has none; records errors in `fields`."""
     if fields.get("mapping") is None:
         return None
     own = fields.nested("mapping", "a mapping")

@@ -39,7 +39,7 @@ class SourceSetup(Generic[AnySource]):
 def open_source(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> LogSource | QueueSource:
-    """Open a bus for reading; raises BusError if it cannot be reached.
+    """Open a bus for reading. Raises BusError if it cannot be reached.
 
     Raises UserError if the rule file makes the source unusable (ConnectionUnusable if its connection does).
     """
@@ -49,7 +49,7 @@ def open_source(
 def open_log(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> LogSource:
-    """Open a bus whose messages keep their offsets; raises UserError if the bus is a queue."""
+    """Open a bus whose messages keep their offsets. Raises UserError if the bus is a queue."""
     source = open_source(bus, settings, connections, clock)
     if source.kind == "log":
         return source
@@ -63,7 +63,7 @@ def open_log(
 def open_queue(
     bus: Bus, topic: str, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> QueueSource:
-    """Open one topic of a bus as a queue; raises UserError if the bus is a log."""
+    """Open one topic of a bus as a queue. Raises UserError if the bus is a log."""
     one = bus.model_copy(update={"source": bus.source.model_copy(update={"topics": (topic,)})})
     source = open_source(one, settings, connections, clock)
     if source.kind == "queue":
@@ -77,7 +77,7 @@ def open_queue(
 def open_publisher(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> Publisher:
-    """Open a bus for publishing; raises UserError if EventBridge can only read from it."""
+    """Open a bus for publishing. Raises UserError if EventBridge can only read from it."""
     source = open_source(bus, settings, connections, clock)
     if isinstance(source, Publisher):
         return source

@@ -15,7 +15,7 @@ from eventbridge.model.partition import Partition
 
 
 class LogSource(Protocol):
-    """A bus whose messages keep their offsets and can be read again; raises BusError if it does not respond."""
+    """A bus whose messages keep their offsets and can be read again. Raises BusError if it does not respond."""
 
     kind: Literal["log"]
 
@@ -64,7 +64,7 @@ class LogSource(Protocol):
 
 
 class QueueSource(Protocol):
-    """The queue of one topic, which redelivers each message until it is acknowledged; raises BusError on failure.
+    """The queue of one topic, which redelivers each message until it is acknowledged. Raises BusError on failure.
 
     Threads may share an instance.
     """
@@ -77,7 +77,7 @@ class QueueSource(Protocol):
 
     @property
     def visibility_timeout(self) -> float:
-        """Return how many seconds a received message is invisible to other receivers."""
+        """Return the number of seconds for which a received message is invisible to other receivers."""
 
     def receive(self, at_most: int) -> pa.RecordBatch:
         """Return up to `at_most` messages as one block of `messages.RECEIVED`; fewer or none if no more are waiting.

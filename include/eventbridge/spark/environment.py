@@ -50,7 +50,7 @@ def require_java() -> None:
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed pyspark package, without importing it; raises PackageMissing."""
+    """Return the folder of the installed pyspark package, without importing it. Raises PackageMissing."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise PackageMissing.from_package("pyspark")

@@ -33,8 +33,8 @@ _GENERATIONS = 32
 #: one.
 _CLOSED_SESSION_ERRORS = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "NO_ACTIVE_SESSION")
 
-#: The scheduler pool of all old work. Spark creates it with the same weight as the pool `default` for everything else,
-#: which wins ties because its name sorts first.
+#: The scheduler pool of all old work. Spark creates it with the same weight as the `default` pool for everything else;
+#: `default` wins ties because its name sorts first.
 OLD_WORK_POOL = "eventbridge-old"
 
 _POOL = "spark.scheduler.pool"

@@ -62,7 +62,7 @@ def codes_of(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]
 
 
 def coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return a string column as one array of the type CODED."""
+    """Return a string column as one array of type CODED."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if not column.num_chunks:
@@ -84,7 +84,7 @@ def same(value: str | None, count: int) -> pa.DictionaryArray:
 
 
 def coded_column(values: Sequence[str | None]) -> pa.DictionaryArray:
-    """Return strings with few distinct values as a column of the type CODED."""
+    """Return strings with few distinct values as a column of type CODED."""
     known: dict[str | None, int] = {}
     codes = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
     return texts(codes, list(known))
@@ -161,7 +161,7 @@ def time_at(code: int) -> datetime:
 
 
 def times(values: npt.NDArray[np.int64]) -> pa.Array:
-    """Return a vector that `times_of` made as a column of times."""
+    """Return a column of times, made from a vector of `times_of`."""
     return column_of(values, pa.int64(), values == NO_TIME).cast(pa.timestamp("us", tz="UTC"))
 
 

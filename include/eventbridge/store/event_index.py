@@ -75,12 +75,12 @@ def write_index(store: Store, path: str, index: Index) -> None:
 
 
 def read_index(store: Store, path: str) -> Index:
-    """Return an index with all its rows; raises StoreFileMissing, StoreFileDamaged."""
+    """Return an index with all its rows. Raises StoreFileMissing, StoreFileDamaged."""
     return Index(read_table(store, path, EVENT_INDEX.names), read_table(store, indexed_files(path)))
 
 
 def look_up(store: Store, path: str, event_id: str) -> list[IndexedFile]:
-    """Return the archive files that may have messages with an id; raises StoreFileMissing, StoreFileDamaged."""
+    """Return the archive files that may have messages with an id. Raises StoreFileMissing, StoreFileDamaged."""
     numbers = np.unique(read_equal(store, path, "hash", event_id_hash(event_id), ["file"])["file"].to_numpy())
     if not len(numbers):
         return []

@@ -90,13 +90,13 @@ class FileStore:
         return won
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file; raises StoreFileMissing if there is none."""
+        """Return the bytes of a file. Raises StoreFileMissing if there is none."""
         with _reading(path, self.uri):
             reach("store.get")
             return self._locate(path).read_bytes()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for random-access reads; raises StoreFileMissing if there is none."""
+        """Return a file for random-access reads. Raises StoreFileMissing if there is none."""
         with _reading(path, self.uri):
             reach("store.open")
             located = self._locate(path)

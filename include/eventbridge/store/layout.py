@@ -29,7 +29,8 @@ def rule_set(rule_set_hash: str) -> str:
 
 
 def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
-    """Return the path of an archive file, with a part of one of its batch's ranges; `attempt` is unique per try."""
+    """Return the path of an archive file, which holds a part of one of its batch's ranges; `attempt` is unique per
+    try."""
     at = planned_at.astimezone(UTC)
     return f"buffer/bus={bus}/date={at:%Y-%m-%d}/hour={at:%H}/{batch_id}-{attempt}.parquet"
 

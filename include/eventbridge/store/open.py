@@ -22,7 +22,7 @@ _FORMS = "Write file:///absolute/folder, with three slashes, or s3://bucket/pref
 
 
 def open_store(uri: str, connections: Callable[[str], Connection] | None = None) -> Store:
-    """Return the store at `uri`: `file:///absolute/folder` or `s3://connection@bucket/prefix`; raises UserError.
+    """Return the store at `uri`: `file:///absolute/folder` or `s3://connection@bucket/prefix`. Raises UserError.
 
     `connections` looks up the connection that an S3 store names, by default in this process's environment
     (EVENTBRIDGE_CONN_<ID>), where Spark's workers find it. The function itself neither accesses the store nor looks up

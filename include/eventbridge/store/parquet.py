@@ -67,7 +67,7 @@ class TableWriter:
         self.rows = 0  # written so far
 
     def write(self, table: pa.Table) -> None:
-        """Append rows; raises ValueError as `write_table` does."""
+        """Append rows. Raises ValueError as `write_table` does."""
         _check(table, self._schema, self._path)
         self._waiting.append(table)
         self.rows += table.num_rows

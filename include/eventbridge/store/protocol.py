@@ -35,7 +35,7 @@ class Store(Protocol):
         """
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file; raises StoreFileMissing if there is none."""
+        """Return the bytes of a file. Raises StoreFileMissing if there is none."""
 
     def open(self, path: str) -> pa.NativeFile:
         """Return a file for random-access reads; the caller closes it. Raises StoreFileMissing if there is none."""

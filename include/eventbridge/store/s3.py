@@ -89,7 +89,7 @@ class S3Store:
         return won
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file; raises StoreFileMissing if there is none."""
+        """Return the bytes of a file. Raises StoreFileMissing if there is none."""
         key = self._key(path)
         with self._errors("read", path) as clients:
             reach("store.get")
@@ -97,7 +97,7 @@ class S3Store:
                 return file.read()
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for random-access reads, by ranges; raises StoreFileMissing if there is none."""
+        """Return a file for random-access reads, by ranges. Raises StoreFileMissing if there is none."""
         key = self._key(path)
         with self._errors("read", path) as clients:
             reach("store.open")
@@ -201,7 +201,8 @@ class S3Store:
         return file
 
     def _require_bucket(self, clients: S3Clients) -> None:
-        """Raise an error if the bucket is missing, because a request for a file fails as if only the file were."""
+        """Raise an error if the bucket is missing, because a request for a file fails as if only the file were
+        missing."""
         from botocore.exceptions import ClientError
 
         if self._bucket_exists:
@@ -225,7 +226,7 @@ class S3Store:
             raise
 
     def _writer(self, clients: S3Clients, key: str) -> str | None:
-        """Return the name of an object's writer, "" if no response has it complete, None if there is no object."""
+        """Return the name of an object's writer, "" if no response has it complete, or None if there is no object."""
         for _ in range(_WRITER_REQUESTS):
             found = self._head(clients, key)
             if found is None:

@@ -166,7 +166,7 @@ _OF_FOLDER = {
 
 
 def schema_of(path: str) -> pa.Schema:
-    """Return the schema of the files in a path's topmost folder; raises ValueError for a folder without tables."""
+    """Return the schema of the files in a path's topmost folder. Raises ValueError for a folder without tables."""
     schema = find_schema(path)
     if schema is None:
         raise ValueError(f"{path}: tables belong below {', '.join(_OF_FOLDER)}; pass a schema for any other")

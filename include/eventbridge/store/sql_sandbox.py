@@ -40,7 +40,7 @@ class Database:
         self._response(_START_SECONDS)
 
     def fill(self, sql: str, table: pa.Table) -> None:
-        """Run a statement that reads the table `part`; raises SqlRefused, SqlLimited, Cancelled, TimeSpent."""
+        """Run a statement that reads the table `part`. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)

@@ -1,4 +1,4 @@
-"""Prepares a standby for a handover, and lets it wait until the former streaming task has closed its last batch.
+"""Prepares a standby for a handover, and lets it wait until the previous streaming task has closed its last batch.
 
 The standby delivers events during that time.
 """
@@ -68,10 +68,10 @@ def _open_targets(runtime: Runtime, rules: RuleSet) -> None:
 
 
 def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
-    """Wait until the former streaming task has committed its last batch, has died, or has taken too long.
+    """Wait until the previous streaming task has committed its last batch, has died, or has taken too long.
 
-    Raises InfrastructureError if `stop` is over first. The batch then still belongs to the former streaming task, which
-    is waiting for responses.
+    Raises InfrastructureError if `stop` is over first. The batch then still belongs to the previous streaming task,
+    which is waiting for responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS
     while runtime.ledger.batches.get(left.batch_id).state != "committed":

@@ -243,7 +243,7 @@ def anything_waits(runtime: Runtime, runner: str) -> bool:
 def is_delivered_in_stages(runtime: Runtime, runner: str) -> bool:
     """Return whether the runner has an unfinished batch that is not the open batch of its last streaming task.
 
-    The stages finish such a batch, or a former streaming task that has handed over its lease.
+    The stages finish such a batch, or a previous streaming task that has handed over its lease.
     """
     batch = runtime.ledger.batches.unfinished(runner)
     return (

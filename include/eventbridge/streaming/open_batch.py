@@ -164,7 +164,7 @@ class StreamingBatch:
         return self._routing.has_left
 
     def _deliver_until_former_is_closed(self) -> bool:
-        """Deliver until the former batch is closed. Return False if another process now has this batch.
+        """Deliver until the previous batch is closed. Return False if another process now has this batch.
 
         If the close fails, this raises the error of the close.
         """
@@ -231,9 +231,9 @@ class StreamingBatch:
 
     @property
     def _must_grow(self) -> bool:
-        """Whether the former batch is still being closed.
+        """Whether the previous batch is still being closed.
 
-        If this batch ended now, no events would be read until the former batch is closed.
+        If this batch ended now, no events would be read until the previous batch is closed.
         """
         return self.former is not None and not self.former.is_done
 

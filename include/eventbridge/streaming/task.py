@@ -203,14 +203,14 @@ class _StreamingLoop:
             return None
         try:
             batch = self._runtime.ledger.batches.get(batch_id)
-        except NotFoundError:  # it was empty, and its former holder, which had been suspended, dropped it
+        except NotFoundError:  # it was empty, and its previous holder, which had been suspended, dropped it
             return None
         if batch.state == "open":
             self._runtime.ledger.streaming.record_open_batch(self._runner, self._lease.holder, batch_id)
         return batch
 
     def _handed_over_batch(self) -> BatchClose | None:
-        """Open the batch after the one that the former streaming task handed over.
+        """Open the batch after the one that the previous streaming task handed over.
 
         Returns the close of the batch that was handed over, or None if there is none or if its close has ended.
         """
@@ -227,7 +227,7 @@ class _StreamingLoop:
         return None
 
     def _await_former(self, left: Handoff) -> None:
-        """Wait until the former streaming task has closed its batch.
+        """Wait until the previous streaming task has closed its batch.
 
         If that task dies first, close the batch in this process.
         """
@@ -237,7 +237,7 @@ class _StreamingLoop:
             self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 
     def _open_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
-        """Open the next batch while the former one is being closed.
+        """Open the next batch while the previous one is being closed.
 
         Returns None if the close must end first, so that `listen` can plan the next batch.
         """

@@ -52,7 +52,7 @@ FLUSH_MS = 3_000
 
 
 class OpenTelemetry:
-    """Exports spans to a collector. Of the deliveries whose event has no trace, it traces the share `ratio`."""
+    """Exports spans to a collector. It traces the share `ratio` of the deliveries whose event has no trace."""
 
     def __init__(self, ratio: float, exporter: SpanExporter | None = None) -> None:
         """Use `exporter` or, by default, the exporter that the OTEL_* variables configure."""
@@ -81,7 +81,8 @@ class OpenTelemetry:
         """Do nothing, because the watcher polls several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return whether a delivery is traced. The publisher of its event decides this or, if it has not, the ratio."""
+        """Return whether a delivery is traced. The publisher of the event decides this; if the publisher has not
+        decided, the ratio does."""
         return trace_of(delivery_id, traceparent, self._ratio).sampled
 
     def delivery_settled(self, settled: DeliverySettled) -> None:

@@ -284,7 +284,7 @@ class InMemoryQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a received message is invisible to other receivers."""
+        """Return the number of seconds for which a received message is invisible to other receivers."""
         return self._invisible.total_seconds()
 
     def publish(self, bodies: Sequence[bytes]) -> list[str]:

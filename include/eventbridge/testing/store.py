@@ -43,12 +43,12 @@ class InMemoryStore:
         return won
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file; raises StoreFileMissing."""
+        """Return the bytes of a file. Raises StoreFileMissing."""
         reach("store.get")
         return self._read(path)
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a seekable file for reading; raises StoreFileMissing."""
+        """Return a seekable file for reading. Raises StoreFileMissing."""
         reach("store.open")
         return pa.BufferReader(self._read(path))
 

@@ -43,7 +43,7 @@ class PartRenderer:
         self._missing_is_error = missing_is_error
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the value as JSON; raises TransformFailed if it is missing and `missing_is_error`."""
+        """Return the value as JSON. Raises TransformFailed if it is missing and `missing_is_error`."""
         value = self._path.find(event.document)
         if value is MISSING:
             if self._missing_is_error:

@@ -77,7 +77,7 @@ class Path:
 
 
 def parse_path(text: str, where: str = "$") -> Path:
-    """Return the parsed path; raises TransformError that gives the position in the text, with `where` as its path.
+    """Return the parsed path. Raises TransformError that gives the position in the text, with `where` as its path.
 
     `$.a.b`, `['a b']`, `["a"]`, `[0]` and `[-1]` (the last element) lead to one value;
     `*`, `..`, slices, unions and filters lead to any number of values and are rejected.
@@ -113,7 +113,7 @@ def path_text(steps: Iterable[str | int]) -> str:
 
 
 def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str | int, ...]:
-    """Return the steps (`data` for `$` alone); raises TransformError if no event can have a value at the path."""
+    """Return the steps (`data` for `$` alone). Raises TransformError if no event can have a value at the path."""
     if not steps:
         return ("data",)
     top = steps[0]
@@ -209,7 +209,7 @@ def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]
 
 
 def source(value: object, where: str) -> Path | Any:
-    """Return the Path or constant that one value stands for; raises TransformError at `where`.
+    """Return the Path or constant that one value stands for. Raises TransformError at `where`.
 
     Text that begins with `$` is a path; `$$` at the beginning means a constant that begins with `$`.
     """
@@ -221,7 +221,7 @@ def source(value: object, where: str) -> Path | Any:
 
 
 def constant(value: object, where: str) -> Any:
-    """Return a value as JSON; raises TransformError at `where` if JSON cannot represent it."""
+    """Return a value as JSON. Raises TransformError at `where` if JSON cannot represent it."""
     try:
         return as_json_value(value)
     except EventError as error:
@@ -247,7 +247,7 @@ _UNIQUE: Final = ("id",)
 
 
 def order_path_problem(text: str) -> tuple[str, str] | None:
-    """Return the error in an `ordering_key` other than `partition` and the remedy, None if it is valid."""
+    """Return the error in an `ordering_key` other than `partition` and the remedy, or None if it is valid."""
     if not text.startswith("$"):
         return f"{text!r} is not a path", "Write a path, such as $.data.customer, or partition"
     try:
@@ -263,7 +263,7 @@ def order_path_problem(text: str) -> tuple[str, str] | None:
 
 
 def find_order_key(text: str, document: JsonValue) -> str | None:
-    """Return the value at a path as canonical JSON text, None if there is no value.
+    """Return the value at a path as canonical JSON text, or None if there is no value.
 
     As in patterns, 7 and 7.0 are the same key, but 7 and "7" are not.
     """

@@ -32,7 +32,7 @@ class DataRenderer:
     """Sends the data alone, as JSON, text or bytes, depending on `datacontenttype`."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the data; raises TransformFailed if it does not fit `datacontenttype`.
+        """Return the data. Raises TransformFailed if it does not fit `datacontenttype`.
 
         Without `datacontenttype`, `data` is sent as JSON and `data_base64` as application/octet-stream. The output of
         an event without data has no content type.
@@ -54,7 +54,7 @@ class BinaryRenderer:
     """Sends the data as the body, and all other attributes but `datacontenttype` as headers `ce-<name>`."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return data and headers; raises TransformFailed if the data does not fit `datacontenttype`."""
+        """Return data and headers. Raises TransformFailed if the data does not fit `datacontenttype`."""
         payload, media_type, _ = DataRenderer().render(event, scope)
         headers = {
             f"ce-{name}": _percent_encoded(value if isinstance(value, str) else write_document(value))

@@ -44,7 +44,7 @@ class Renderer(Protocol):
     """The compiled transform of a target; threads may share it, because it keeps no state between events."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the output for the target; raises TransformFailed with the reason.
+        """Return the output for the target. Raises TransformFailed with the reason.
 
         Raises BudgetSpent without evaluating anything if the scope's budget is spent.
         """
@@ -57,7 +57,7 @@ class SizeLimitedRenderer:
         self._inner = inner
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the output of the other renderer; raises its exceptions, and TransformFailed above MAXIMUM_BYTES."""
+        """Return the output of the other renderer. Raises its exceptions, and TransformFailed above MAXIMUM_BYTES."""
         rendered = self._inner.render(event, scope)
         if len(rendered.payload) > MAXIMUM_BYTES:
             raise too_large(len(rendered.payload))

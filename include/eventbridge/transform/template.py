@@ -120,7 +120,7 @@ _CHARSET = re.compile(r";\s*charset=\"?([^\";]*)", re.IGNORECASE)
 
 
 def content_type_problem(text: str) -> tuple[str, str] | None:
-    """Return the error in a template's content type and its remedy, None if it is valid."""
+    """Return the error in a template's content type and its remedy, or None if it is valid."""
     found = _MEDIA_TYPE.fullmatch(text)
     if found is None:
         return "this is not a content type", "Write one such as application/xml or text/csv; header=absent"
@@ -151,7 +151,7 @@ def _illegal_default(part: str | _RawPlaceholder) -> str | None:
 
 
 def _xml_problem(raw: list[str | _RawPlaceholder]) -> str | None:
-    """Return why a template is not well-formed XML, None if it is, with any values in its placeholders.
+    """Return why a template is not well-formed XML, or None if it is, with any values in its placeholders.
 
     A placeholder may be only where escaping is enough: in text and in the values of attributes.
     """
@@ -208,7 +208,7 @@ class _XmlContent:
 
 
 def escape_xml(text: str) -> str:
-    """Return text as it is written in the text or in an attribute of XML; raises TransformFailed.
+    """Return text as it is written in the text or in an attribute of XML. Raises TransformFailed.
 
     Line breaks and tabs become references, because a parser would normalise them in attributes.
     """
@@ -218,7 +218,7 @@ def escape_xml(text: str) -> str:
 
 
 def escape_form(text: str) -> str:
-    """Return text as it is written in a value of a form; raises TransformFailed."""
+    """Return text as it is written in a value of a form. Raises TransformFailed."""
     try:
         return quote_plus(text)
     except UnicodeEncodeError:

@@ -42,7 +42,8 @@ def index_events(run: RetentionRun) -> None:
 
 
 def _forget_lost(run: RetentionRun) -> None:
-    """Drop days whose index lacks a file, and remove unrecorded files once their writers must have ended."""
+    """Drop the index of each day that lacks an index file, and remove unrecorded files once their writers must have
+    ended."""
     ledger, store = run.runtime.ledger, run.runtime.store
     there = set(store.list(layout.event_indexes()))
     recorded: set[str] = set()
@@ -98,7 +99,7 @@ def _unindexed(run: RetentionRun, damaged: Collection[str]) -> list[Batch]:
 
 
 def _index(run: RetentionRun, batches: Sequence[Batch]) -> Index | None:
-    """Return the index of batches, None if one of their files cannot be read."""
+    """Return the index of batches, or None if one of their files cannot be read."""
     try:
         return index_of(run.runtime.store, run.runtime.ledger.archive.files_of([each.batch_id for each in batches]))
     except (StoreFileMissing, StoreFileDamaged) as error:

@@ -87,7 +87,7 @@ class Retentions:
         self.buses: tuple[Bus, ...] = tuple(self._rules.buses.values())
 
     def group_retention(self, kept: Kept, group: BatchGroup) -> Retention | None:
-        """Return the retention of a group with batches in this state, None if it is currently unknown."""
+        """Return the retention of a group with batches in this state, or None if it is currently unknown."""
         bus = _bus_of(self._rules, self._runners, group) or self._last_bus_of(kept, group)
         return None if bus is None else self.bus_retention(bus)
 

@@ -51,7 +51,7 @@ class BatchAccount:
 
 
 def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchPage:
-    """Return at most `limit` batches after a cursor; raises UserError for an invalid cursor."""
+    """Return at most `limit` batches after a cursor. Raises UserError for an invalid cursor."""
     start = read_cursor(after) if after else None
     before = None if start is None else (_EPOCH + start.planned_at * _MICROSECOND, start.batch_id)
     found = runtime.ledger.batches.find(limit=limit + 1, before=before)
@@ -63,7 +63,7 @@ def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchP
 
 
 def batch_account(runtime: Runtime, name: str) -> BatchAccount:
-    """Return the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    """Return the batch whose id begins with `name`. Raises NotFoundError if there is none, or several."""
     batch = runtime.ledger.batches.get(find_batch(runtime, name))
     chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
     times = {} if batch.committed_at is None else stage_times(runtime, batch, chunks, batch.committed_at)

@@ -55,6 +55,6 @@ def bus_statuses(runtime: Runtime) -> list[BusStatus]:
 
 
 def bus_status(runtime: Runtime, name: str) -> BusStatus:
-    """Return the status of one bus; raises NotFoundError if no rule file defines it."""
+    """Return the status of one bus. Raises NotFoundError if no rule file defines it."""
     find_bus(runtime.rule_set(), name)
     return next(each for each in bus_statuses(runtime) if each.bus == name)

@@ -118,7 +118,8 @@ class _Segments:
         self.unreadable: list[str] = []
 
     def page(self, position: _Position) -> tuple[pa.Table, _Position | None]:
-        """Return the attempts of the page at a position and the position of the next page, None after the last page."""
+        """Return the attempts of the page at a position and the position of the next page, or None after the last
+        page."""
         shown = [schemas.OUTCOME.empty_table().select([*_COLUMNS, "error"])]
         remaining = MAX_ATTEMPTS
         while position.delivered < 2:
@@ -244,8 +245,8 @@ class ChunkStatus:
     """The status of one chunk.
 
     `source` is the bus that its batch took its events from, or `pending`; `targets` have the form `rule/target`.
-    `seconds` is how long its last push worked on it, None until that push has ended; `succeeded` and `failed` count the
-    deliveries of this push; `error` is the exception that ended the push. `last_failure` describes the last failed
+    `seconds` is how long its last push worked on it, or None until that push has ended; `succeeded` and `failed` count
+    the deliveries of this push; `error` is the exception that ended the push. `last_failure` describes the last failed
     attempt; only `chunk_failures` reads it.
     """
 

@@ -70,7 +70,7 @@ def _lines(runtime: Runtime, rule: str, change: RuleChange) -> list[str]:
 
 
 def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleChange]:
-    """Return the changes of a rule, or of all rules, newest first; raises NotFoundError for a rule without changes."""
+    """Return the changes of a rule, or of all rules, newest first. Raises NotFoundError for a rule without changes."""
     found = runtime.ledger.rules.changes(rule, limit)
     if rule is not None and not found:
         raise _no_history_error(runtime, rule)
@@ -80,7 +80,7 @@ def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleCha
 def rule_change_page(
     runtime: Runtime, rule: str | None, limit: int, after: str | None
 ) -> tuple[list[RuleChange], str | None]:
-    """Return at most `limit` changes after a cursor, and the cursor of the next page, None on the last page.
+    """Return at most `limit` changes after a cursor, and the cursor of the next page, or None on the last page.
 
     Raises NotFoundError for a rule without changes, UserError for an invalid cursor.
     """

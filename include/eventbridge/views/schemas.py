@@ -96,7 +96,7 @@ def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
 
 
 def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
-    """Return the schema of a type on each bus that has it; raises NotFoundError if no bus has it.
+    """Return the schema of a type on each bus that has it. Raises NotFoundError if no bus has it.
 
     If `examples`, the fields have example values.
     """

@@ -22,7 +22,7 @@ _ALL = 10**9
 class RuleDay:
     """The cost of a rule on a day (UTC): `matched` counts its deliveries, `size` the bytes of their payloads.
 
-    `pending` counts each deferral. `mean_seconds` is the mean time from published to delivered, None without
+    `pending` counts each deferral. `mean_seconds` is the mean time from published to delivered, or None without
     deliveries.
     """
 
@@ -74,7 +74,8 @@ def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
 def stats_page(
     runtime: Runtime, days: int, rule: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> tuple[Stats, str | None]:
-    """Return the stats of at most `limit` rules over the last days, and the cursor of the next page, None on the last.
+    """Return the stats of at most `limit` rules over the last days, and the cursor of the next page, or None on the
+    last.
 
     Raises NotFoundError for an unknown rule, UserError for an invalid cursor.
     """
@@ -116,7 +117,7 @@ def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None
 
 
 def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
-    """Return the cost of a rule on the last days, newest first, today included; raises NotFoundError if it is unknown.
+    """Return the cost of a rule on the last days, newest first, today included. Raises NotFoundError if it is unknown.
 
     Minutes are read only for the last 26 hours, because `maintain` has folded older ones into hours.
     """

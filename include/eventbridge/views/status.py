@@ -75,8 +75,8 @@ class StreamingRunner:
 class PendingStatus:
     """The number of a target's deliveries that are pending in one state for one reason.
 
-    If they are scheduled, `next_due_at` is when the first of them is due, else None. If they are on hold, `hold_reason`
-    says why, else it is "".
+    `next_due_at` is when the first of them is due, or None if they are not scheduled. `hold_reason` says why they are
+    on hold, or is "" if they are not.
     """
 
     rule: str
@@ -92,8 +92,8 @@ class PendingStatus:
 class DeferredMatchStatus:
     """The number of events that are waiting to be matched against a rule, in one state and for one reason.
 
-    The first of them was deferred at `since`. If they are scheduled, `next_due_at` is when the first of them is due,
-    else None. If they are on hold, `hold_reason` says why, else it is "".
+    The first of them was deferred at `since`. `next_due_at` is when the first of them is due, or None if they are not
+    scheduled. `hold_reason` says why they are on hold, or is "" if they are not.
     """
 
     rule: str

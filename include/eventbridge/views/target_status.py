@@ -87,7 +87,7 @@ def target_list(runtime: Runtime) -> list[TargetLine]:
 
 
 def target_lines(runtime: Runtime, rule: str) -> list[TargetLine]:
-    """Return a line for each target of a current rule; raises NotFoundError if there is no such rule."""
+    """Return a line for each target of a current rule. Raises NotFoundError if there is no such rule."""
     lines = _Lines(runtime)
     return [lines.line(rule, target) for target in sorted(find_rule(runtime.rule_set(), rule).targets)]
 

@@ -27,7 +27,7 @@ class Step:
     """One time step, which begins at `at`; counts are per minute, times are in seconds.
 
     `failed` counts dead-lettered deliveries, and `pending` each time that one is deferred. `p50_seconds` and
-    `p99_seconds` are times from published to delivered, None if nothing was delivered.
+    `p99_seconds` are times from published to delivered, or None if nothing was delivered.
     """
 
     at: datetime

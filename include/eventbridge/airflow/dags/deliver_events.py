@@ -44,8 +44,8 @@ starts the runs that it misses. `eventbridge status` shows lag, batches and pend
 def deliver_events(runner: str, task_seconds: float | None = None, warning: str | None = None) -> DAG:
     """Return the DAG of one runner.
 
-    `task_seconds` is the duration of a streaming task, None in batch mode. In streaming mode, the DAG's documentation
-    begins with `warning`.
+    `task_seconds` is the duration of a streaming task, or None in batch mode. In streaming mode, the DAG's
+    documentation begins with `warning`.
     """
     guide = (
         GUIDE.format(runner=runner)

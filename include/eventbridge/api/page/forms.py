@@ -45,7 +45,7 @@ class SubmittedForm:
 def run_form(
     request: Request, do: Callable[[Runtime], Any], template: str, values: Callable[[Runtime], dict[str, Any]]
 ) -> Any:
-    """Return the result of `do`; raises FormRefused for a wrong value, with the page of `template` and `values`.
+    """Return the result of `do`. Raises FormRefused for a wrong value, with the page of `template` and `values`.
 
     Raises CallRefused for any other refusal.
     """
@@ -58,7 +58,7 @@ def run_form(
 
 
 async def submitted_form(request: Request) -> SubmittedForm:
-    """Return a form of the page; raises CallRefused unless it provably comes from the page and from this login."""
+    """Return a form of the page. Raises CallRefused unless it provably comes from the page and from this login."""
     check_origin(request, proven=True)
     found = await viewer(request)
     fields = await read_form(request, MAX_FORM_BYTES)
@@ -97,7 +97,7 @@ OperatorForm = Annotated[SubmittedForm, Depends(operator_form, scope="function")
 
 
 async def read_form(request: Request, max_bytes: int) -> dict[str, str]:
-    """Return the fields of a form; raises CallRefused if it has more than `max_bytes` bytes, or too many fields."""
+    """Return the fields of a form. Raises CallRefused if it has more than `max_bytes` bytes, or too many fields."""
     content = bytearray()
     async for part in request.stream():
         content += part

@@ -143,7 +143,7 @@ def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) ->
 
 
 def _rule_values(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a rule's text and pattern, and its bus's newest events; raises NotFoundError for an unknown rule."""
+    """Return a rule's text and pattern, and its bus's newest events. Raises NotFoundError for an unknown rule."""
     rules = runtime.rule_set()
     rule = find_rule(rules, name)
     newest = event_page(runtime, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events

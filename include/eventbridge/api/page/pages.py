@@ -139,7 +139,7 @@ def login(request: Request) -> Response:
 
 @own_login.post("/login")
 async def log_in(request: Request) -> Response:
-    """Set the cookie with the token; raises NotLoggedIn unless the token has the `read` scope."""
+    """Set the cookie with the token. Raises NotLoggedIn unless the token has the `read` scope."""
     check_origin(request)
     secret = (await read_form(request, _MAX_FORM_BYTES)).get("token", "").strip()
     await token_of(request, secret)

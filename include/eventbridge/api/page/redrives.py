@@ -46,7 +46,7 @@ class RedriveForm:
     again: str = ""
 
     def selection(self, runtime: Runtime, request: Request) -> Selection:
-        """Return the selection of dead letters; raises UserError for an invalid value, or without a filter."""
+        """Return the selection of dead letters. Raises UserError for an invalid value, or without a filter."""
         names = (self.name,) if self.name else ()
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)
@@ -56,7 +56,7 @@ class RedriveForm:
         return found
 
     def rate_per_second(self) -> float | None:
-        """Return the rate, None if it is unlimited; raises UserError if it is not a number."""
+        """Return the rate, or None if it is unlimited. Raises UserError if it is not a number."""
         try:
             return float(self.rate) if self.rate else None
         except ValueError:

@@ -80,7 +80,7 @@ def refusal_response(request: Request, error: Exception) -> Response:
 
 
 def _page_before(request: Request) -> str | None:
-    """Return the path of the page that the browser came from, None if it is unknown or belongs to another site."""
+    """Return the path of the page that the browser came from, or None if it is unknown or belongs to another site."""
     before = urlsplit(request.headers.get("referer", ""))
     ours = before.netloc == request.url.netloc and f"{before.path}/".startswith(f"{root(request)}/")
     return before.path + (f"?{before.query}" if before.query else "") if ours else None

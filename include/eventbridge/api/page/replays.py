@@ -60,7 +60,7 @@ class ReplayForm:
         return cls(**{each.name: submitted[each.name] for each in fields(cls)})
 
     def replay_request(self) -> WrittenReplayRequest:
-        """Return the request of the form; raises UserError for a malformed rate."""
+        """Return the request of the form. Raises UserError for a malformed rate."""
         try:
             rate = float(self.rate) if self.rate else None
         except ValueError:

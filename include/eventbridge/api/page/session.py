@@ -71,7 +71,7 @@ class Gate(Protocol):
         ...
 
     def batch_of(self, run: AirflowRun) -> str | None:
-        """Return the batch of a DAG run, None if it has none."""
+        """Return the batch of a DAG run, or None if it has none."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class Gate(Protocol):
         ...
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return the user; raises NotLoggedIn, or CallRefused for a user who may not see the page."""
+        """Return the user. Raises NotLoggedIn, or CallRefused for a user who may not see the page."""
         ...
 
     async def rights_of_user(self, request: Request) -> ApiToken | None:
@@ -114,7 +114,7 @@ class TokenGate:
         return None
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return the user; raises NotLoggedIn without a token that has the `read` scope."""
+        """Return the user. Raises NotLoggedIn without a token that has the `read` scope."""
         secret = request.cookies.get(COOKIE)
         if secret is None:
             raise NotLoggedIn
@@ -139,7 +139,7 @@ class TokenGate:
 
 
 async def viewer(request: Request) -> Viewer:
-    """Return the user of the page; raises NotLoggedIn, or CallRefused for a user who may not see it."""
+    """Return the user of the page. Raises NotLoggedIn, or CallRefused for a user who may not see it."""
     gate: Gate = request.app.state.gate
     found = await gate.viewer(request)
     mark_authenticated(request)
@@ -150,7 +150,7 @@ async def viewer(request: Request) -> Viewer:
 
 
 async def token_of(request: Request, secret: str) -> ApiToken:
-    """Return a token with the `read` scope; raises NotLoggedIn with the reason for any other."""
+    """Return a token with the `read` scope. Raises NotLoggedIn with the reason for any other."""
     access: Access = request.app.state.access
     try:
         token = await access.caller(secret)

@@ -209,7 +209,7 @@ class BrokerQueries:
     def responses(
         self, ask: Callable[[AdminClient], Mapping[Key, Future[Any]]], doing: str, *, partitions_exist: bool = False
     ) -> dict[Key, Any]:
-        """Return the response to each request that `ask` sends; raises BusError unless all arrive in time.
+        """Return the response to each request that `ask` sends. Raises BusError unless all arrive in time.
 
         Requests are repeated while a partition or group moves between brokers and, if `partitions_exist`, while a
         broker does not have the partitions yet.

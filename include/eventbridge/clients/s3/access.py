@@ -37,7 +37,7 @@ class S3Access:
 
     @classmethod
     def from_connection(cls, connection: Connection) -> S3Access:
-        """Read a connection of type `eventbridge_store` or `aws`; raises ConnectionUnusable if it cannot be used."""
+        """Read a connection of type `eventbridge_store` or `aws`. Raises ConnectionUnusable if it cannot be used."""
 
         def unusable(why: str) -> ConnectionUnusable:
             return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for S3: {why}")
@@ -124,7 +124,7 @@ class S3Clients:
         return str(self.boto.meta.endpoint_url)
 
     def files(self) -> Any:
-        """Return pyarrow's S3FileSystem; raises botocore's NoCredentialsError if there are none."""
+        """Return pyarrow's S3FileSystem. Raises botocore's NoCredentialsError if there are none."""
         from botocore.exceptions import NoCredentialsError
         from pyarrow import fs
 

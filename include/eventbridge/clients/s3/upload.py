@@ -25,7 +25,7 @@ def upload(
     about: Mapping[str, Any],
     condition: Mapping[str, str] = _NO_CONDITION,
 ) -> None:
-    """Write an object atomically; raises boto3's errors.
+    """Write an object atomically. Raises boto3's errors.
 
     `about` are further parameters for boto3; `condition` is sent with the request that creates the object.
     """

@@ -285,7 +285,7 @@ class PostgresqlClock:
         self._due = 0.0
 
     def now(self) -> datetime:
-        """Return the server's time, aware, in UTC; raises LedgerError if it was never measured and cannot be now."""
+        """Return the server's time, aware, in UTC. Raises LedgerError if it was never measured and cannot be now."""
         measured = self._measured
         if measured is None or _elapsed() >= self._due:
             measured = self._measure()

@@ -34,7 +34,7 @@ class LedgerEngine(Protocol):
         """Open a connection on which `begin_writing` and `begin_reading` begin transactions."""
 
     def turn_to_write(self) -> AbstractContextManager[None]:
-        """Exclude other writers if the database does not do so itself; raises LedgerError when it takes too long."""
+        """Exclude other writers if the database does not do so itself. Raises LedgerError when it takes too long."""
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
         """Keep other processes from migrating until the transaction ends, and adapt the tables that the block made."""

@@ -27,7 +27,7 @@ _SET_URL = "Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file> or postgresql://<user
 
 
 def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> LedgerEngine:
-    """Return the engine of a ledger's URL; raises SettingsError for a URL that cannot be a ledger."""
+    """Return the engine of a ledger's URL. Raises SettingsError for a URL that cannot be a ledger."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # its message may contain a password

@@ -161,7 +161,7 @@ def _switch_to_wal(cursor: Any, patience_seconds: float) -> None:
 
 @contextmanager
 def _hold_write_lock(file: Path, timeout_seconds: float) -> Iterator[None]:
-    """Exclude all other writers, of this and other processes, by a lock on `<file>.lock`; raises DatabaseFailure.
+    """Exclude all other writers, of this and other processes, by a lock on `<file>.lock`. Raises DatabaseFailure.
 
     SQLite's own lock lets a commit run at the same time as another connection's checkpoint, which in all versions
     before 3.51.3 can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Checkpoints run at the

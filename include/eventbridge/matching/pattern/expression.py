@@ -27,7 +27,7 @@ _MAX_CACHED_INSTRUCTIONS: Final = 10_000
 
 
 def compile_expression(expression: str) -> Callable[[str], bool]:
-    """Return a function that tests whether a whole string matches; raises ValueError with RE2's message."""
+    """Return a function that tests whether a whole string matches. Raises ValueError with RE2's message."""
     fullmatch = _compile(expression).fullmatch
     return lambda text: fullmatch(_utf8(text)) is not None
 

@@ -125,7 +125,7 @@ def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
-    """Return fingerprints, by rule with a share, of the events for which the rule has deliveries, read from its
+    """Return, for each rule with a share, the fingerprint of the events for which it has deliveries, from the rule's
     delivery files."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):

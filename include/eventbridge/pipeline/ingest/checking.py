@@ -369,7 +369,7 @@ class _Message(NamedTuple):
 
 
 def _body_of(message: _Message, partition: Partition, fields: Source) -> bytes | None:
-    """Return a message's body in structured JSON, None for a tombstone. Raises EventError if it is refused."""
+    """Return a message's body in structured JSON, or None for a tombstone. Raises EventError if it is refused."""
     headers = [(each["name"], each["value"]) for each in message.headers or ()]
     form = form_of(headers)
     if form == "binary":

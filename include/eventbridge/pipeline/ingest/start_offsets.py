@@ -74,8 +74,8 @@ def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int)
     log.error("ALARM %s; the reconciliation counts them as a gap; offset_reset is %s", what, bus.source.offset_reset)
 
 
-#: By how much a broker's clock may differ from the ledger's without an event being missed. Because of this margin, some
-#: older events are taken as well.
+#: The maximum difference between a broker's clock and the ledger's at which no event is missed. Because of this margin,
+#: some older events are taken as well.
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 
 

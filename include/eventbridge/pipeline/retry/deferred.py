@@ -38,7 +38,7 @@ def plan_deferred_matches(
 
     Returns the batch's id, or None if no match is due. Deferred matches of a rule that the current rule files disable,
     or that is on hold, wait without ageing. Those of a removed rule wait for 1 h and are then dead-lettered under the
-    former rule. A rule has at most one batch of deferred matches at a time.
+    removed rule. A rule has at most one batch of deferred matches at a time.
     """
     rules = runtime.rule_set()
     waiting = runtime.ledger.deferred_matches.waiting(runner)

@@ -35,7 +35,7 @@ def first_settlement(runtime: Runtime, batch: Batch) -> str:
     """Return the key of a batch's first settlement; "" if it has none.
 
     Read it before anything that depends on a settlement, and pass it to the ledger with the result, because a batch
-    that is settled again has another first settlement.
+    that is settled again has a different first settlement.
     """
     return next((file.key for file in runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")), "")
 

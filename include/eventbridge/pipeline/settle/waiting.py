@@ -49,7 +49,7 @@ class WaitingRows:
     """
 
     def __init__(self, table: pa.Table) -> None:
-        """Take a table with COLUMNS and dictionary-coded strings."""
+        """The argument is a table with COLUMNS and dictionary-coded strings."""
         self.texts: list[str] = []
         self.partitions: list[Partition] = []
         self._codes: dict[str, int] = {}

@@ -40,7 +40,8 @@ class EmbeddedBus(TableLog):
         super().__init__(bus, lambda: FileTables(self.path), topics=topics, partitions=partitions, clock=clock)
 
     def announcements(self) -> Announcements | None:
-        """Return a signal of new messages from any publisher on this host, None if the system does not support it."""
+        """Return a signal of new messages from any publisher on this host, or None if the system does not support
+        it."""
         if self._announcements is None:
             with suppress(OSError, AttributeError):  # a system without inotify, or at its limit of instances
                 self._announcements = FileAnnouncements(lock_file(self.path))
@@ -107,7 +108,7 @@ def _check_result(result: int) -> int:
 
 
 def open_embedded(opening: SourceSetup[EmbeddedFields]) -> LogSource:
-    """Open the bus, and create it if it does not exist; raises BusError on failure.
+    """Open the bus, and create it if it does not exist. Raises BusError on failure.
 
     With a ledger in PostgreSQL the bus is in that database, shared by all hosts; otherwise in the bus folder.
     """

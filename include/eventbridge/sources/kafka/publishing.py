@@ -40,7 +40,7 @@ class IdempotentPublisher:
     def __init__(
         self, settings: Mapping[str, Any], clock: Callable[[], datetime], max_bytes: Callable[[], int | None]
     ) -> None:
-        """Store the settings; `max_bytes`, called once, returns the maximum size of a batch, None if unknown."""
+        """Store the settings; `max_bytes`, called once, returns the maximum size of a batch, or None if unknown."""
         self._settings = settings
         self._max_bytes = max_bytes
         self._clock = clock

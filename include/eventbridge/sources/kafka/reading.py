@@ -73,11 +73,11 @@ class _Range:
         return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)
 
     def is_before(self, partition: Partition, start: int) -> bool:
-        """Return whether the client is positioned at another range, right after this one, which was read to its end."""
+        """Return whether the given range begins where this one, which was read to its end, left the client."""
         return (self.partition, self.end) == (partition, start) and self.is_over and not self.is_log_over
 
     def rest_from(self, start: int) -> pa.RecordBatch | None:
-        """Return the part of the last block that begins at an offset, None if empty."""
+        """Return the part of the last block that begins at an offset, or None if empty."""
         if self.last is None or self.last["offset"][-1].as_py() < start:
             return None
         taken = int(np.searchsorted(self.last["offset"].to_numpy(), start))
@@ -141,7 +141,7 @@ class RangeConsumer:
         self._consumer.close()
 
     def _next(self, doing: str) -> list[Message]:
-        """Wait for one message, and return all that are available; raises BusError after SILENCE_SECONDS."""
+        """Wait for one message, and return all that are available. Raises BusError after SILENCE_SECONDS."""
         silence_ends = time.monotonic() + SILENCE_SECONDS
         while (first := self._consumer.poll(_WAIT_SECONDS)) is None:
             if self._client_errors.fatal is not None:

@@ -118,7 +118,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def blocks_of_bodies(parts: Iterable[Sequence[PullResult]]) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of pull results as blocks; raises Malformed."""
+    """Yield the messages of pull results as blocks. Raises Malformed."""
     found: list[PullResult] = []
     size = 0
     for part in parts:

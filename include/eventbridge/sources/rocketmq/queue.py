@@ -62,7 +62,7 @@ class RocketmqQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return how many seconds a received message is invisible to other receivers."""
+        """Return the number of seconds for which a received message is invisible to other receivers."""
         return self._mode.visibility_timeout
 
     def receive(self, at_most: int) -> pa.RecordBatch:

@@ -68,7 +68,7 @@ class SqsQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return how many seconds a received message is invisible to other receivers."""
+        """Return the number of seconds for which a received message is invisible to other receivers."""
         return float(self._invisible)
 
     def receive(self, at_most: int) -> pa.RecordBatch:

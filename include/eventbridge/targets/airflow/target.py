@@ -34,10 +34,11 @@ from eventbridge.targets.lines import json_line
 from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import DeliverySpan, Request
 
-#: For how many seconds a process uses what Airflow said about a DAG, and about an asset, whose id never changes.
+#: The number of seconds for which a process uses what Airflow said about a DAG, and about an asset, whose id never
+#: changes.
 _DAG_SECONDS: Final = 5.0
 _ASSET_SECONDS: Final = 300.0
-#: How soon deliveries to a DAG with as many runs as it may have are tried again.
+#: The delay before deliveries are tried again to a DAG that already has as many runs as it may have.
 _BUSY_SECONDS: Final = 10
 _RUNS: Final = "queued", "running"
 
@@ -52,7 +53,7 @@ class LookUpFailed(Exception):
 
 @dataclass
 class _Known:
-    """What Airflow said about a DAG or an asset: how many runs may start, or the asset's id.
+    """The answer of Airflow about a DAG or an asset: how many runs may start, or the asset's id.
 
     One thread at a time asks, with the lock held. `room` is None if the number of runs is not limited.
     """
@@ -133,7 +134,7 @@ class AirflowTarget:
         """Return immediately, because Airflow has stored what it acknowledged."""
 
     def check(self) -> str | None:
-        """Return why the DAG or the asset cannot take deliveries now, None if it can; starts nothing."""
+        """Return why the DAG or the asset cannot take deliveries now, or None if it can; starts nothing."""
         if (problem := self._http.check()) is not None:
             return problem
         self._known.good_until = 0.0
@@ -237,7 +238,7 @@ class AirflowTarget:
                 known.good_until = time.monotonic() + _ASSET_SECONDS
 
     def _room(self, credentials: Credentials) -> int | None:
-        """Return how many runs of the DAG may start, None if their number is unknown or not limited."""
+        """Return how many runs of the DAG may start, or None if their number is unknown or not limited."""
         path = f"dags/{quote(self._rule.dag_id, safe='')}"
         dag = self._get(path, credentials)
         if dag is None:
@@ -362,7 +363,7 @@ def _address(opening: TargetSetup[AirflowFields], connection: Connection) -> str
 
 
 def _with_login(connection: Connection, base: str) -> Connection:
-    """Return a connection whose login and password are exchanged for a token, as Airflow's REST API wants it."""
+    """Return a connection whose login and password are exchanged for a token, as Airflow's REST API requires."""
     if not connection.login or connection.extra.get("token_url"):
         return connection
     extra = {**connection.extra, "token_url": f"{base}/auth/token", "client_secret_in": AIRFLOW_LOGIN}

@@ -78,7 +78,7 @@ class FileTarget:
             yield start + len(block), self._response(block, until)
 
     def flush(self) -> None:
-        """Return once all lines with a response survive a power loss; raises InfrastructureError otherwise."""
+        """Return once all lines with a response survive a power loss. Raises InfrastructureError otherwise."""
         lost = self.flush_together([self])[0]
         if lost is not None:
             raise InfrastructureError(lost)
@@ -107,7 +107,7 @@ class FileTarget:
         return lost
 
     def check(self) -> str | None:
-        """Return why this process cannot write the file, None if it can; creates neither the file nor its folder."""
+        """Return why this process cannot write the file, or None if it can; creates neither the file nor its folder."""
         if (found := path_obstacle(self._path)) is not None:
             return f"{found[0]}. {found[1]}"
         try:
@@ -177,7 +177,7 @@ class FileTarget:
             self._close_file()
 
     def _size_by_name(self) -> int | None:
-        """Return the size of the open file, None if the path no longer names it."""
+        """Return the size of the open file, or None if the path no longer names it."""
         try:
             found = os.stat(self._path)  # noqa: PTH116
         except FileNotFoundError:
@@ -311,7 +311,7 @@ class FolderSyncs:
         self._folders: dict[Path, _Folder] = {}
 
     def sync(self, folder: Path) -> None:
-        """Return once every current entry of the folder is on disk; raises OSError if one may not be."""
+        """Return once every current entry of the folder is on disk. Raises OSError if one may not be."""
         with self._guard:
             state = self._folders.setdefault(folder, _Folder())
             state.asked += 1
@@ -341,7 +341,7 @@ FOLDER_SYNCS = FolderSyncs()
 
 
 def open_file(opening: TargetSetup[FileFields]) -> FileTarget:
-    """Return a file target; raises UserError for an unusable or forbidden one."""
+    """Return a file target. Raises UserError for an unusable or forbidden one."""
     target = opening.target
     if not target.path:
         raise opening.error("has no path", "Name a file, preferably by its absolute path")

@@ -65,7 +65,7 @@ class Access:
         return credentials
 
     def check(self, until: datetime) -> None:
-        """Obtain a token, and ask the target for its consent even if its answer is known; raises as `ready` does."""
+        """Obtain a token, and ask the target for its consent even if its answer is known. Raises as `ready` does."""
         credentials = self._with_token(until, refused="")
         if self.handshake is not None:
             self.handshake.check(credentials, (until - self._clock()).total_seconds())
@@ -98,7 +98,7 @@ class Access:
             raise TokenUnavailable(f"{client.origin} returned no token: {type(error).__name__}: {error}") from None
 
     def _ask(self, client: TokenClient, seconds: float) -> AccessToken:
-        """Request a token, with the TLS settings and SSRF protection of the target; raises TokenUnavailable."""
+        """Request a token, with the TLS settings and SSRF protection of the target. Raises TokenUnavailable."""
         with closing(self._token_exchange(client, seconds)) as exchange:
             exchange.started_at = self._clock()
             exchange.prepare(*client.request())

@@ -78,7 +78,7 @@ def _check_connection(rule: str, target: HttpFields, connection: Connection) -> 
 
 
 def _check_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
-    """Return the parts of a valid URL; `holder` is the connection that has it, None if the rule file has it."""
+    """Return the parts of a valid URL; `holder` is the connection that has it, or None if the rule file has it."""
     parts = _split(rule, target, holder, url)
     if parts.scheme == "http" and not target.allow_http:
         what = "has an http:// url, which anyone on the network path can read"

@@ -67,7 +67,7 @@ class Credentials:
 
     @cached_property
     def signer(self) -> Signer | None:
-        """Return the signer with these keys, None without keys; all targets with these credentials share it."""
+        """Return the signer with these keys, or None without keys; all targets with these credentials share it."""
         return Signer(self.signing_keys) if self.signing_keys else None
 
     def with_token(self, token: str) -> Credentials:

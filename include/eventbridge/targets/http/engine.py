@@ -110,7 +110,7 @@ class HttpEngine:
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
 
     def stalled_ms(self, exchange: Exchange) -> float:
-        """Return for how many milliseconds this process stalled since a transfer began."""
+        """Return the number of milliseconds for which this process has stalled since a transfer began."""
         return (self._multi.stalled_seconds - exchange.stalled_before) * 1000
 
     def remove(self, curl: pycurl.Curl) -> None:
@@ -167,7 +167,7 @@ class TransferSlot:
         return exchange
 
     def stalled_ms(self, exchange: Exchange) -> float:
-        """Return for how many milliseconds this process stalled since a transfer began."""
+        """Return the number of milliseconds for which this process has stalled since a transfer began."""
         return self._engine.stalled_ms(exchange)
 
     def free(self, exchange: Exchange) -> None:

@@ -124,7 +124,8 @@ def _statuses(fields: Fields) -> StatusRules:
 
 
 def _status_list(fields: Fields, name: str, known: dict[range, str]) -> tuple[str, ...]:
-    """Return a list of statuses as ranges, and add them to those that are `known`, which it may not overlap."""
+    """Return a list of statuses as ranges, and add the ranges to `known`. They may not overlap the ranges in
+    `known`."""
     node = fields.get(name)
     if node is None:
         return ()

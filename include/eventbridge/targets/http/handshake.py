@@ -88,7 +88,7 @@ class Handshake:
             raise HandshakeRefused(answer.refusal)
 
     def check(self, credentials: Credentials, seconds: float) -> None:
-        """Ask the target in any case, and remember its answer; raises the errors of `require`."""
+        """Ask the target in any case, and remember its answer. Raises the errors of `require`."""
         refusal = self.ask(credentials, seconds)
         self._answer(credentials).take(refusal)
         if refusal is not None:
@@ -164,7 +164,7 @@ class Handshake:
         return f"the target does not allow the origin {self.origin} (WebHook-Allowed-Origin). {self._remedy}"
 
     def _rate_refusal(self, allowed: str | None) -> str | None:
-        """Return why the rule may send faster than the target allows, which counts requests a minute."""
+        """Return why the rule may send faster than the target allows. The target counts requests per minute."""
         if allowed is None or allowed.strip() == "*":
             return None
         text = allowed.strip()

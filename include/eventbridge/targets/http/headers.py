@@ -24,7 +24,7 @@ class HeaderRefused(Exception):
 
 
 def header_line(name: str, value: str) -> str | bytes:
-    """Return one header for libcurl (bytes if not ASCII); raises HeaderRefused."""
+    """Return one header for libcurl (bytes if not ASCII). Raises HeaderRefused."""
     if not HEADER_NAME.fullmatch(name):
         raise HeaderRefused(f"{name[:100]!r} is not a header name")
     if _FORBIDDEN.search(value):

@@ -248,7 +248,7 @@ class Multi:
 
 
 def _find_closed_port(descriptor: int) -> int | None:
-    """Return the local port of a connection that its peer closed, None if it is open."""
+    """Return the local port of a connection that its peer closed, or None if it is open."""
     poll = select.poll()
     poll.register(descriptor, select.POLLRDHUP)
     if not poll.poll(0):

@@ -26,7 +26,7 @@ from eventbridge.targets.ssrf_guard import SsrfGuard
 
 
 def open_http(opening: TargetSetup[HttpFields]) -> Target:
-    """Return an http target; raises UserError if it is unusable, ConnectionUnusable if its connection is."""
+    """Return an http target. Raises UserError if it is unusable, ConnectionUnusable if its connection is."""
     target, clock = opening.target, opening.clock
     endpoint, access = endpoint_and_access(opening)
     if target.batch is not None:
@@ -38,7 +38,7 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
 
 
 def endpoint_and_access(opening: TargetSetup[HttpFields]) -> tuple[Endpoint, Access]:
-    """Return where an http target sends its requests, and the credentials for it; raises as `open_http` does.
+    """Return where an http target sends its requests, and the credentials for it. Raises as `open_http` does.
 
     The connection is read now, and again after a response 401 or 407.
     """

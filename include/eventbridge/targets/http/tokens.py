@@ -161,7 +161,7 @@ class AccessTokens:
 
 
 def read_token(client: TokenClient, body: bytes) -> AccessToken:
-    """Return the token in a response (RFC 6749, 5.1); raises TokenUnavailable, whose message shows none of it."""
+    """Return the token in a response (RFC 6749, 5.1). Raises TokenUnavailable, whose message shows none of it."""
     where = client.place
     try:
         response = json.loads(body)

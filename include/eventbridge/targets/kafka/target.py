@@ -102,7 +102,7 @@ class KafkaTarget:
         """Return immediately, because an acknowledgement means that all in-sync replicas have the message."""
 
     def check(self) -> str | None:
-        """Return why the topic cannot be looked up (brokers, login or topic), None if it can."""
+        """Return why the topic cannot be looked up (brokers, login or topic), or None if it can."""
         settings = {name: value for name, value in self._settings.items() if name != "message.timeout.ms"}
         asking = BrokerQueries(settings)
         named = TopicCollection([self._topic])

@@ -86,7 +86,7 @@ class RocketmqTarget:
         """Return immediately, because an acknowledged message is as durable as the broker's settings make it."""
 
     def check(self) -> str | None:
-        """Return why the topic cannot be written to (name servers, brokers, login or topic), None if it can."""
+        """Return why the topic cannot be written to (name servers, brokers, login or topic), or None if it can."""
         try:
             with as_bus_errors(self._servers, f"cannot look up the topic {self._topic!r}"):
                 self._lines.client.greet(self._topic)
@@ -179,7 +179,7 @@ class SendConnections:
         self._known_until = 0.0
 
     def send(self, index: int, message: OutgoingMessage, key: str | None) -> None:
-        """Send a message to the queue of its key, by default to the next queue; raises RemotingError on failure."""
+        """Send a message to the queue of its key, by default to the next queue. Raises RemotingError on failure."""
         if len(message.body) > _MAX_BODY:
             raise Refused(
                 self._topic, 13, f"the body has {len(message.body)} bytes, but brokers accept at most {_MAX_BODY}"

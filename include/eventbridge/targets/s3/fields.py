@@ -60,7 +60,7 @@ def _takes(_: S3Fields) -> Takes:
 
 
 def obstacle_of(target: S3Fields, locations: TargetLocations) -> Obstacle | None:
-    """Return why the target would write where the installation keeps its own data, None if it would not."""
+    """Return why the target would write where the installation keeps its own data, or None if it would not."""
     if not locations.owns_prefix(target.bucket, target.prefix):
         return None
     where = f"the prefix {target.prefix!r} of the bucket" if target.prefix else "the bucket"

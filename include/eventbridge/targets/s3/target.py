@@ -78,7 +78,7 @@ class S3Target:
         """Return immediately, because an acknowledged object is durable."""
 
     def check(self) -> str | None:
-        """Return why the prefix cannot be listed, None if it can; writes nothing."""
+        """Return why the prefix cannot be listed, or None if it can; writes nothing."""
         try:
             self._clients().boto.list_objects_v2(Bucket=self._rule.bucket, Prefix=_folder(self._rule), MaxKeys=1)
         except (ClientError, BotoCoreError) as error:

@@ -63,7 +63,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """The `rename` operation: gives a member another name at the same position, or moves the value to the path `to`."""
+    """The `rename` operation: gives a member a new name at the same position, or moves the value to the path `to`."""
 
     path: Path
     to: Path
@@ -98,7 +98,7 @@ class Convert:
     missing_is_error: bool
 
     def apply(self, draft: Draft) -> None:
-        """Replace the value; raises TransformFailed, with the path, if the function cannot convert it."""
+        """Replace the value. Raises TransformFailed, with the path, if the function cannot convert it."""
         value = draft.find(self.path)
         if value is MISSING:
             return _missing(self.path, self.missing_is_error)
@@ -132,7 +132,7 @@ class FieldsRenderer:
         self._is_structured = isinstance(inner, StructuredRenderer)
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the changed event; raises TransformFailed, naming the step and the path, if a step fails."""
+        """Return the changed event. Raises TransformFailed, naming the step and the path, if a step fails."""
         draft = Draft(event.document)
         for step in self._steps:
             try:
@@ -176,7 +176,7 @@ class Draft:
         self._room = MAXIMUM_BYTES
 
     def take(self, value: JsonValue) -> JsonValue:
-        """Return a value to insert; raises TransformFailed if all inserted values together are too large."""
+        """Return a value to insert. Raises TransformFailed if all inserted values together are too large."""
         self._room -= size_of(value, self._room)
         return value
 
@@ -201,7 +201,7 @@ class Draft:
         return parent.pop(int(last))
 
     def rename(self, path: Path, name: str) -> None:
-        """Give the member at a path another name; its position in the object stays the same."""
+        """Give the member at a path a new name; its position in the object stays the same."""
         parent = self._parent(path)
         assert isinstance(parent, dict)
         last = path.steps[-1]

@@ -155,7 +155,7 @@ def _with_nulls(value: Any) -> Any:
 
 
 def _plain(value: Any) -> JsonValue:
-    """Return a result as JSON values; raises ValueError for a value that JSON cannot represent."""
+    """Return a result as JSON values. Raises ValueError for a value that JSON cannot represent."""
     if isinstance(value, str | bool):
         return value
     if isinstance(value, _ExactNumber):

@@ -35,7 +35,7 @@ def expression_error(text: str, where: str) -> TransformError | None:
 
 
 def parse_expression(text: str) -> Any:
-    """Return the library's parsed expression; raises its exceptions, and RecursionError if it is nested too deep."""
+    """Return the library's parsed expression. Raises its exceptions, and RecursionError if it is nested too deep."""
     with _recursion_limit_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python warns about regular expressions that mean the same in JavaScript
         # imported here, because it takes 80 ms and few processes need it

@@ -94,7 +94,7 @@ class Evaluator:
         return self._post_mortem(process)
 
     def _post_mortem(self, process: subprocess.Popen[bytes]) -> Evaluation | None:
-        """Return why a process ended without a response, None if the expression may not be the cause."""
+        """Return why a process ended without a response, or None if the expression may not be the cause."""
         code = process.wait()
         self.close()
         if code == -signal.SIGXCPU:
@@ -119,7 +119,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _read(pipe: int, length: int) -> bytes | None:
-    """Return `length` bytes, None if the pipe ends earlier; raises InfrastructureError after RESPONSE_SECONDS."""
+    """Return `length` bytes, or None if the pipe ends earlier. Raises InfrastructureError after RESPONSE_SECONDS."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     found = bytearray()
@@ -151,7 +151,7 @@ class JsonataRenderer:
         self._missing_is_error = missing_is_error
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the value as JSON; raises TransformFailed, also above a limit of time or memory, and BudgetSpent."""
+        """Return the value as JSON. Raises TransformFailed, also above a limit of time or memory, and BudgetSpent."""
         if scope.budget is not None:
             scope.budget.require()
         status, seconds, payload = EVALUATOR.ask(self._expression, _eb_variable(scope), event.body)

@@ -117,7 +117,7 @@ class DeliveryIds:
     """Computes the ids of deliveries; the parts that the ids of a bus or a target share are prepared once."""
 
     def __init__(self, bus: str, targets: Sequence[tuple[str, str]], replay_id: str = "") -> None:
-        """Take the bus, and the targets as (rule, target) in the order of their numbers."""
+        """`targets` are pairs of rule and target, in the order of their numbers."""
         self._head = _bytes(_field(bus))
         tails = [_field(rule) + _field(target) + _field(replay_id) for rule, target in targets]
         self._tails = _bytes(b"".join(tails))

@@ -34,7 +34,7 @@ CONTEXTS: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text
 
 
 class Operation(NamedTuple):
-    """One step of a program; `failure` is why a delivery without the part fails, None if it does not fail."""
+    """One step of a program; `failure` is why a delivery without the part fails, or None if it does not fail."""
 
     code: int
     text: bytes = b""

@@ -47,7 +47,7 @@ Problem = tuple[Node, str, str]
 
 
 def call_problem(name: str, arguments: list[Node]) -> Problem | None:
-    """Return the error in the arguments of a call as (node, problem, remedy), None if there is none."""
+    """Return the error in the arguments of a call as (node, problem, remedy), or None if there is none."""
     return _lambdas_problem(name, arguments) or _values_problem(name, arguments)
 
 
@@ -88,7 +88,7 @@ def _lambdas_problem(name: str, arguments: list[Node]) -> Problem | None:
 
 
 def regex_problem(pattern: Node) -> Problem | None:
-    """Return the error in a node that Spark uses as a regular expression, None if there is none."""
+    """Return the error in a node that Spark uses as a regular expression, or None if there is none."""
     text = pattern.literal_text()
     if text is None:
         return (
@@ -102,7 +102,7 @@ def regex_problem(pattern: Node) -> Problem | None:
 
 
 def tree_problem(root: Node) -> Problem | None:
-    """Return the error if nested calls may produce too large a value, None if they cannot."""
+    """Return the error if nested calls may produce too large a value, or None if they cannot."""
     try:
         size_of(root)
     except ValueTooLarge as too_large:

@@ -99,7 +99,7 @@ def count_made(call: Node) -> int:
 
 
 def max_value_of(node: Node) -> int | None:
-    """Return the maximum of a number, None if unknown."""
+    """Return the maximum of a number, or None if unknown."""
     return range_of(node)[1]
 
 
@@ -126,7 +126,7 @@ def _all(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> i
 
 
 def most(count: Node, name: str) -> int | None:
-    """Return the maximum of a count, None if unknown or not allowed."""
+    """Return the maximum of a count, or None if unknown or not allowed."""
     low, high = range_of(count)
     if name == "array_insert":  # a position far below zero inserts as many members as one far above
         high = None if low is None or high is None else max(abs(low), abs(high))
@@ -134,7 +134,7 @@ def most(count: Node, name: str) -> int | None:
 
 
 def items(arguments: Sequence[Node]) -> int | None:
-    """Return the maximum number of items of a sequence, None if unknown."""
+    """Return the maximum number of items of a sequence, or None if unknown."""
     (low, high), (other_low, other_high) = (range_of(each) for each in arguments[:2])
     if low is None or high is None or other_low is None or other_high is None:
         return None

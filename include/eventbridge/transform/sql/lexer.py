@@ -65,7 +65,7 @@ class Token:
 
 
 def tokens(text: str) -> list[Token]:
-    """Return the tokens of an expression, followed by one of the kind `end`; raises SqlError."""
+    """Return the tokens of an expression, followed by one of the kind `end`. Raises SqlError."""
     found: list[Token] = []
     at = 0
     while at < len(text):

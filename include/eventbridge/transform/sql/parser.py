@@ -258,7 +258,7 @@ class Parser(Calls):
 
 
 def parse_sql(text: str) -> Node:
-    """Return the tree of an expression; raises SqlError with the position of anything that is not allowed."""
+    """Return the tree of an expression. Raises SqlError with the position of anything that is not allowed."""
     if len(text) > MAXIMUM_CHARACTERS:
         problem = f"the expression has {len(text):,} characters; the maximum is {MAXIMUM_CHARACTERS:,}"
         raise SqlError(problem, "Shorten it")
@@ -266,7 +266,7 @@ def parse_sql(text: str) -> Node:
 
 
 def expression_problem(text: str) -> tuple[str, str] | None:
-    """Return the error in an expression and the remedy, None if no error is found without Spark."""
+    """Return the error in an expression and the remedy, or None if no error is found without Spark."""
     try:
         parse_sql(text)
     except SqlError as error:

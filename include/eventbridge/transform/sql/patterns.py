@@ -48,7 +48,7 @@ class _Pattern:
         self.problem = self._read(pattern)
 
     def _read(self, pattern: str) -> str | None:
-        """Read all pieces of a pattern; return the first problem, None if there is none."""
+        """Read all pieces of a pattern; return the first problem, or None if there is none."""
         if len(pattern) > MAXIMUM_PATTERN:
             return f"it has {len(pattern):,} characters; the maximum is {MAXIMUM_PATTERN:,}"
         at = 0
@@ -117,7 +117,7 @@ class _Pattern:
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """Return why a regular expression is rejected, None if it is accepted.
+    """Return why a regular expression is rejected, or None if it is accepted.
 
     These are rejected: references to groups, `\\Q`, flags that change the meaning of pieces, sets inside sets, groups
     that capture inside a look-around (they may capture more than the match), a repeated group that contains a
@@ -216,7 +216,7 @@ class _Shape:
                 around.pop().end = at
 
     def repeat(self, at: int) -> Piece | None:
-        """Return the repetition that applies to the piece at a position, None if there is none."""
+        """Return the repetition that applies to the piece at a position, or None if there is none."""
         after = self.pieces[at + 1] if at + 1 < len(self.pieces) else None
         return after if after is not None and after.kind == "repeat" else None
 
@@ -229,7 +229,7 @@ class _Shape:
         return self.pieces[first].text == r"\A" or (self.pieces[first].text == "^" and "m" not in self.flags)
 
     def look_around(self, at: int) -> int | None:
-        """Return where the outermost look-around that contains a position begins, None if there is none."""
+        """Return where the outermost look-around that contains a position begins, or None if there is none."""
         opened = {group.start: group for group in self.groups.values() if group.start >= 0}
         looks = [
             start for start, group in opened.items() if start < at < group.end and is_lookaround(self.pieces[start])
@@ -264,7 +264,7 @@ class _Shape:
         return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
 
     def _positions_behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
-        """Return where a match may continue after a piece, None if a repetition of `signs` may end within it."""
+        """Return where a match may continue after a piece, or None if a repetition of `signs` may end within it."""
         piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
         behind = [at + (2 if repeat else 1)]
         repeats = repeat is not None and repeat.text[0] != "?"

@@ -30,7 +30,7 @@ class Reader:
 
     @contextmanager
     def deeper(self) -> Iterator[None]:
-        """Count one more level of nesting inside the block; raises SqlError above the maximum."""
+        """Count one more level of nesting inside the block. Raises SqlError above the maximum."""
         self._depth += 1
         if self._depth > MAXIMUM_DEPTH:
             self._refuse(self._peek(), f"the expression is nested more than {MAXIMUM_DEPTH} deep", "Simplify it")
@@ -67,7 +67,7 @@ class Reader:
             self._refuse(self._peek(), f"{problem}: {expected.upper()} is missing", f"Write {expected.upper()}")
 
     def _close(self, bracket: Token) -> None:
-        """Step over the closing bracket; raises SqlError if anything else comes next."""
+        """Step over the closing bracket. Raises SqlError if anything else comes next."""
         token = self._peek()
         if token.kind == "end":
             self._refuse(bracket, f"the expression does not close the {bracket.text}", "Close it")

@@ -162,7 +162,7 @@ def _run_time_expression(time: Growth, size: str) -> str:
 
 
 def tries_of_text(node: Node) -> int | None:
-    """Return how often a node tries its patterns for each character of its string, None if it has no patterns."""
+    """Return how often a node tries its patterns for each character of its string, or None if it has no patterns."""
     if node.kind == "call" and node.value not in PATTERNS:
         return None
     if node.kind == "call" and len(node.children) <= PATTERNS[str(node.value)][0]:

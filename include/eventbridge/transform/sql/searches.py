@@ -28,7 +28,7 @@ _SHORT: Final = 100
 
 
 def search_parts(name: str, arguments: list[Node]) -> tuple[str | Node, ...] | None:
-    """Return the parts of a call that fails if it would compare too many bytes, None if no limit is needed.
+    """Return the parts of a call that fails if it would compare too many bytes, or None if no limit is needed.
 
     The arguments stay children of the call, in order, and each is evaluated once.
     """

@@ -30,7 +30,7 @@ class TypeReader:
         self.at = at
 
     def read(self, depth: int = 0) -> str:
-        """Return the type as Spark writes it, and step past it; raises SqlError."""
+        """Return the type as Spark writes it, and step past it. Raises SqlError."""
         token = self._next()
         name = token.word
         if depth > _DEEPEST:

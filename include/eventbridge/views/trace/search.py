@@ -284,9 +284,9 @@ def _search_partition(
 class DeliverySearch:
     """The result of a search for a delivery.
 
-    `event_id`, `rule` and `target` are those of the delivery, None if it was not found. `oldest` is when the oldest
-    searched batch was planned, None if no batch was searched. `unreadable` lists the errors of the files that could not
-    be read.
+    `event_id`, `rule` and `target` are those of the delivery, or None if it was not found. `oldest` is when the oldest
+    searched batch was planned, or None if no batch was searched. `unreadable` lists the errors of the files that could
+    not be read.
     """
 
     event_id: str | None
@@ -334,7 +334,8 @@ def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: dat
 
 
 def delivery_note(delivery: bytes, found: DeliverySearch) -> str:
-    """Return the note for a user who asked for the id of a delivery: of which event and target the delivery is."""
+    """Return a note for a user who asked for the id of a delivery. It names the event and the target of the
+    delivery."""
     return (
         f"{delivery_id_text(delivery)} is the id of a delivery: of event {found.event_id} to the target "
         f"{found.rule}/{found.target}"

@@ -18,7 +18,7 @@ from eventbridge.views.trace.explain import body_or_error, why
 class ShownEvent:
     """One message with its payload.
 
-    `event` is the payload as text, None if it is past its retention or cannot be read; `error` says why it cannot.
+    `event` is the payload as text, or None if it is past its retention or cannot be read; `error` says why it cannot.
     `status` is None if the message has not landed, or its archive was removed. `others` is the number of other messages
     with the same id.
     """
@@ -36,7 +36,7 @@ class ShownEvent:
 
 
 def shown_event(runtime: Runtime, event_id: str, bus: str | None = None) -> ShownEvent:
-    """Return the first message with an id; raises the same errors as `why` if there is none."""
+    """Return the first message with an id. Raises the same errors as `why` if there is none."""
     found = why(runtime, event_id, bus=bus, max_unmatched=0)
     positions = [*found.not_landed, *(each.position for each in found.before_start)]
     others = len(found.events) + len(positions) - 1

@@ -110,7 +110,7 @@ class Client:
         return self._offset(queue, codes.SEARCH_OFFSET, timestamp=milliseconds)
 
     def committed(self, group: str, queue: TopicQueue) -> int | None:
-        """Return the offset that a group has committed for a queue, None if there is none."""
+        """Return the offset that a group has committed for a queue, or None if there is none."""
         fields = {**_queue_fields(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
         response = self.ask_broker(queue, codes.QUERY_OFFSET, fields, (codes.SUCCESS, codes.NEVER_COMMITTED))
         return _number(response, "offset") if response.code == codes.SUCCESS else None
@@ -144,7 +144,7 @@ class Client:
             connection.close()
 
     def send(self, queue: TopicQueue, message: OutgoingMessage) -> int:
-        """Send a message and return its offset; raises Refused if it was not stored, TimedOut if it may have been."""
+        """Send a message and return its offset. Raises Refused if it was not stored, TimedOut if it may have been."""
         return self._send(queue, send_request(queue, message))
 
     def send_batch(self, queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> range:

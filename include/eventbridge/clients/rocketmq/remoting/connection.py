@@ -35,7 +35,7 @@ class Connection:
         self._socket = self._open()
 
     def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> ResponseFrame:
-        """Send one request and return its response; raises Unreachable, of which TimedOut is a subclass."""
+        """Send one request and return its response. Raises Unreachable, of which TimedOut is a subclass."""
         number = self.send(code, fields, body)
         end = time.monotonic() + self._settings.timeout_seconds
         while True:
@@ -60,7 +60,7 @@ class Connection:
         return number
 
     def receive(self, wait_seconds: float) -> ResponseFrame | None:
-        """Return the next response, None if none arrives in time."""
+        """Return the next response, or None if none arrives in time."""
         end = time.monotonic() + wait_seconds
         while not self._responses:
             left = end - time.monotonic()

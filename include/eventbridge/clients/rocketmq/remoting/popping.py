@@ -79,7 +79,8 @@ class PopConsumer:
         self._from_end = from_end
 
     def pop(self, broker: str, at_most: int) -> list[PoppedMessage]:
-        """Return the messages that a broker delivers now; none if it has none or is serving other consumers."""
+        """Return the messages that a broker delivers now; none if the broker has none, or is serving other
+        consumers."""
         fields = {
             "consumerGroup": self._group,
             "topic": self._topic,

@@ -29,7 +29,7 @@ _HOLD_MS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _NO_END: Final = 1 << 62
 
-#: The pause before a pull is repeated that was refused by a busy broker, or that made no progress.
+#: The pause before repeating a pull that a busy broker refused, or that made no progress.
 _BUSY_SECONDS: Final = 0.02
 #: The number of times that a broker must report a gap at an offset before the gap is accepted.
 _GAP_REPORTS: Final = 5
@@ -43,7 +43,7 @@ class PullResult(NamedTuple):
     end: int
 
     def messages(self) -> list[IncomingMessage]:
-        """Return the requested messages; raises Malformed."""
+        """Return the requested messages. Raises Malformed."""
         return [each for each in decode_messages(self.body) if self.start <= each.offset < self.end]
 
 

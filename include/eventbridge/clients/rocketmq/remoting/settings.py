@@ -22,7 +22,7 @@ class Tls:
     check_name: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """Return the SSL context; raises OSError (ssl.SSLError) if a file cannot be used."""
+        """Return the SSL context. Raises OSError (ssl.SSLError) if a file cannot be used."""
         context = ssl.create_default_context(cafile=self.ca_file or None)
         context.check_hostname = self.check_name
         if self.certificate:
