@@ -30,7 +30,7 @@ CLOCK_SECONDS: Final = 60.0
 _GRACE_SECONDS: Final = 5.0
 #: A process with more resident memory than this after a call is not reused, because Python seldom returns memory.
 _KEPT_BYTES: Final = 192 << 20
-#: The maximum time, in seconds, that the process may take to start, which is long enough for a busy machine.
+#: The maximum time, in seconds, that the process may take to start. It is long enough for a busy machine.
 _START_SECONDS: Final = 60.0
 
 #: The kind of a message, and the length of its pickled body.

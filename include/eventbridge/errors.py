@@ -92,7 +92,7 @@ class PackageMissing(UserError):
         """Return the error for a package, given by its import name, that one of the extras installs."""
         extra = EXTRAS[package]
         return cls(
-            f"{package} is not installed. It belongs to the extra {extra}: "
+            f"{package} is not installed. It belongs to the {extra} extra: "
             f"pip install '{wheel_file()}[{extra}]', with the path of the wheel that you installed. In a checkout, "
             "`make wheel` builds it in the folder dist"
         )

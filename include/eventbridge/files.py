@@ -80,7 +80,7 @@ def files_of_database(file: Path) -> Iterator[Path]:
 
 
 def is_disk_full(file: Path) -> bool:
-    """Return whether a file's file system has almost no free space, which may be the cause of an "I/O error".
+    """Return whether a file's file system has almost no free space. This may be the cause of an "I/O error".
 
     SQLite reports a failed sync, or missing space for the shared memory of its processes, as an I/O error.
     """

@@ -7,7 +7,8 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-#: The maximum length of a name that is compared, which is that of rules, buses and targets. Comparing two takes up to
+#: The maximum length of a name that is compared: the maximum for names of rules, buses and targets. Comparing two takes
+#: up to
 #: 1 ms.
 _LONGEST: Final = 100
 #: If there are more names, only those with the most similar beginnings and ends are compared.

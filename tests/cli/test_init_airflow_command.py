@@ -104,7 +104,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
 
     assert done.returncode == 2
     assert done.stderr == (
-        "Error: airflow is not installed. It belongs to the extra airflow: "
+        "Error: airflow is not installed. It belongs to the airflow extra: "
         f"pip install 'eventbridge_airflow-{__version__}-py3-none-any.whl[airflow]', "
         "with the path of the wheel that you installed. In a checkout, `make wheel` builds it in the folder dist\n"
     )

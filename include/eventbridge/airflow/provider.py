@@ -74,7 +74,7 @@ def _target() -> dict[str, Any]:
             ),
             "token": _field("Bearer token", "Sent as `authorization: Bearer ...`", _SECRET),
             "api_key": _field(
-                "API key", "Sent in the header `x-api-key`, unless one of the next two fields is set", _SECRET
+                "API key", "Sent in the `x-api-key` header, unless one of the next two fields is set", _SECRET
             ),
             "api_key_header": _field("Header of the API key", "Such as `x-key`", _TEXT),
             "api_key_query": _field("Parameter of the API key", "Sent in the URL under this name", _TEXT),

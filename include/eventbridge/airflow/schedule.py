@@ -106,7 +106,7 @@ def runners_to_parse() -> dict[str, float | None]:
     have errors, the runners are those of the last rules without errors, and the DAG file `eventbridge_rule_errors.py`
     shows the errors. In a task's process the result has only the task's runner, and no rule file is read, because every
     task parses its DAG file again and the tasks of a batch must continue while rules are edited. The mode is then
-    derived from the id of the task, which is right for the first task and makes no difference to the others.
+    derived from the id of the task. This is right for the first task, and makes no difference to the others.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:

@@ -103,7 +103,7 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     from eventbridge.runtime.open import open_runtime
     from eventbridge.telemetry.selection import telemetry_from_environment
 
-    # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.
+    # The process ends with its task, so garbage collection need not spend 0.3 s on scanning the existing objects.
     gc.freeze()
     try:
         look_up = connections or airflow_connection

@@ -208,7 +208,8 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
 
 @contextmanager
 def exclusive(settings: Settings, name: str, action: str) -> Iterator[None]:
-    """Hold a lock that excludes a second command of this kind on this machine, which would only wait for the first.
+    """Hold a lock that excludes a second command of this kind on this machine, because the second would only wait for
+    the first.
 
     Raises InfrastructureError if another process has the lock.
     """

@@ -22,7 +22,7 @@ from eventbridge.similar_names import suggest
 from eventbridge.store import layout
 from eventbridge.views.rules import rules_at
 
-#: The default and the maximum number of samples in each list of a report, which is read into memory as a whole.
+#: The default and the maximum number of samples in each list of a report. A report is read into memory as a whole.
 SAMPLES, MAX_SAMPLES = 3, 100
 
 #: The name that messages and reports use for a rule file of which only the text is given.

@@ -99,7 +99,7 @@ def deliver_replay(
 
 
 def pause_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Pause a running replay, which takes effect after its current batch. Return False if it is not running."""
+    """Pause a running replay. The pause takes effect after the current batch. Return False if it is not running."""
     return runtime.ledger.replays.set_state(replay_id, "running", "paused")
 
 
@@ -109,5 +109,5 @@ def resume_replay(runtime: Runtime, replay_id: str) -> bool:
 
 
 def cancel_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Cancel a replay, which takes effect after its current batch. Return False if it has already ended."""
+    """Cancel a replay. It ends after its current batch. Return False if it has already ended."""
     return runtime.ledger.replays.end(replay_id, "cancelled")

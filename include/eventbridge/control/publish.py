@@ -80,7 +80,7 @@ def publish_lines(
 def publish_events(
     runtime: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
 ) -> tuple[Published, list[PublishResult]]:
-    """Publish events if every one of them is a CloudEvent. Return the result of the call and that of each event.
+    """Publish events if every one of them is a CloudEvent. Return the result of the call and the result of each event.
 
     An event without an `id` gets one. It is always the same for the same `name` and position, so that a retry of a task
     publishes the same event, not a new one. If events have errors, raises UserError before anything is published. The

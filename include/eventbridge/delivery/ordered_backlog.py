@@ -54,7 +54,7 @@ def open_deliveries(
 
 
 def _is_head(row: PendingDeliveries) -> bool:
-    """Return whether a row's deliveries are the first of their keys, which is true of all deliveries that were tried or
+    """Return whether a row's deliveries are the first of their keys. This is true of all deliveries that were tried, or
     that an operator has decided on."""
     return row.attempts > 0 or delivery_on_hold_at(row.hold_reason) is not None or is_marked(row.hold_reason)
 

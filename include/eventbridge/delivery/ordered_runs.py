@@ -431,7 +431,7 @@ class Shard:
 
     @property
     def holder(self) -> str:
-        """The unique name of the lease's holder, which is this claim on this chunk."""
+        """The unique name of the lease's holder: this claim on this chunk."""
         return f"{self.batch.batch_id}/{self.chunk.chunk_id}/{self.chunk.claim}"
 
     @property

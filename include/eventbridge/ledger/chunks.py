@@ -290,8 +290,8 @@ class Chunks(Aggregate):
     def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
         """Record an outcome segment, only while its batch is routed and the chunk is under this claim.
 
-        `cpu` is the CPU time of the segment's deliveries in microseconds, which is added to that of the chunk. Returns
-        False if the claim is lost (the worker must then stop), and also if the segment's key is taken.
+        `cpu` is the CPU time of the segment's deliveries in microseconds; it is added to the CPU time of the chunk.
+        Returns False if the claim is lost (the worker must then stop), and also if the segment's key is taken.
         """
         with self._writing() as connection:
             recorded = (

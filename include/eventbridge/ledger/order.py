@@ -114,7 +114,8 @@ ON_HOLD_OF_RULE = (
     .order_by(pending.c.pending_id)
 )
 
-#: Makes a row on hold due, with an operator's decision as its hold reason, which keeps it from being held again.
+#: Makes a row on hold due, with an operator's decision as its hold reason. This reason keeps the row from being held
+#: again.
 MARK_ON_HOLD = (
     sa.update(pending)
     .where(pending.c.pending_id == sa.bindparam("of_row"), ON_HOLD, pending.c.hold_reason == _BECAUSE)

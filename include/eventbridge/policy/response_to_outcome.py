@@ -73,13 +73,13 @@ def decide(
 ) -> Outcome:
     """Return the outcome of a delivery after the response to attempt number `attempts`, counted from 1.
 
-    `arrived_at` is the time from which the event's age is measured, `on_hold_seconds` the time on hold, which does not
-    count towards it, and `draw` a random number in [0, 1) for the jitter. An `Interrupted` response is not a failure of
-    the target, because this process stopped waiting for it. The target may have received the delivery, so it is sent
-    again only once the target's timeout is over. A `Retry-After` defers the retry by at most `retry_after_max`, and at
-    most until LAST_CHANCE before the event reaches the policy's maximum age, so a target that asks for a longer wait is
-    tried once more. A retry that would fall due while the target's window is closed falls due when it opens; if that is
-    beyond the maximum age, the delivery is dead-lettered now.
+    `arrived_at` is the time from which the event's age is measured. `on_hold_seconds` is the time on hold, which does
+    not count towards the age. `draw` is a random number in [0, 1) for the jitter. An `Interrupted` response is not a
+    failure of the target, because this process stopped waiting for it. The target may have received the delivery, so it
+    is sent again only once the target's timeout is over. A `Retry-After` defers the retry by at most `retry_after_max`,
+    and at most until LAST_CHANCE before the event reaches the policy's maximum age, so a target that asks for a longer
+    wait is tried once more. A retry that would fall due while the target's window is closed falls due when it opens; if
+    that is beyond the maximum age, the delivery is dead-lettered now.
     """
     if response.accepted:
         return DELIVERED

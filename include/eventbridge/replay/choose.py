@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 DELIVERED = "delivered"
 _PENDING = "pending"
 
-#: The maximum number of batches whose outcomes are cached, which is enough for files that are read in sequence.
+#: The maximum number of batches whose outcomes are cached: enough for files that are read in sequence.
 _MAX_CACHED_BATCHES = 8
 
 

@@ -172,7 +172,7 @@ def _matching(program: RouteProgram, event: Event) -> list[int]:
 
 
 def _group_by_rule(events: npt.NDArray[np.int64], rules: npt.NDArray[np.int32], rule_count: int) -> MatchedRows:
-    # NumPy uses radix sort for 16-bit integers, which is six times as fast as for 32 bits.
+    # NumPy sorts 16-bit integers by radix sort, in a sixth of the time that it takes for 32 bits.
     narrow = rules.astype(np.uint16) if rule_count <= 1 << 16 else rules
     starts = np.zeros(rule_count + 1, np.int64)
     if len(rules):

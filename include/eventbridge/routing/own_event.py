@@ -19,7 +19,7 @@ _THEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
-    """Return an event of the type `name` on the bus `name` as buffer would land it: a table with one row of the BUFFER
+    """Return an event of type `name` on the bus `name` as buffer would land it: a table with one row of the BUFFER
     schema."""
     row = {
         "topic": name,
@@ -39,7 +39,7 @@ def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
 
 
 def own_rules(name: str, pattern: dict[str, Any], transforms: Mapping[str, Transform]) -> RuleSet:
-    """Return a rule set with one rule on the bus `name`, which has a file target for each transform.
+    """Return a rule set with one rule, on the bus `name`, that has a file target for each transform.
 
     Nothing is ever delivered.
     """

@@ -30,7 +30,7 @@ from eventbridge.store.parquet import TableWriter
 from eventbridge.store.protocol import Store
 from eventbridge.transform.kernel.render import Deliveries, Events
 
-#: The number of rows per row group of a delivery file, which is the least that a push can read.
+#: The number of rows per row group of a delivery file. A row group is the least that a push can read.
 ROW_GROUP_ROWS: Final = 4_000
 
 #: The maximum number of deliveries to compute and render at a time, unless a single target has more.

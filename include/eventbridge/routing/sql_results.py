@@ -62,7 +62,7 @@ class SqlResult:
     values: Mapping[str, Value] = field(default_factory=dict)
 
     def renderers(self, rule: Rule) -> dict[str, Renderer]:
-        """Return a renderer for each SQL target, which can render only this event."""
+        """Return a renderer for each SQL target. Each can render only this event."""
         return {
             name: _KnownRenderer(self.values[name], missing_is_error=target.transform.missing == "error")
             for name, target in rule.targets.items()

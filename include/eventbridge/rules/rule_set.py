@@ -119,7 +119,7 @@ def as_rules(rules: Any, validate: Any) -> Any:
     return rules if isinstance(rules, RuleLines) else validate(rules)
 
 
-#: The text before the first rule of a frozen rule set, which is JSON with one rule on each line.
+#: The text before the first rule of a frozen rule set. The set is JSON with one rule on each line.
 _HEAD = ',"rules":{'
 
 

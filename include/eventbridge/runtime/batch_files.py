@@ -76,7 +76,7 @@ def _batch(runtime: Runtime, batch_id: str) -> Batch | None:
 
 
 def cursor_at(file: FilePosition, row: int = -1) -> Cursor:
-    """Return the cursor for a row of a file, or for the position before the first row, which is -1."""
+    """Return the cursor for a row of a file. Row -1 stands for the position before the first row."""
     return Cursor((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
 
 

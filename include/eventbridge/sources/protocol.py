@@ -197,7 +197,7 @@ class TrimmableLog(Protocol):
 
 @runtime_checkable
 class DiskBackedBus(Protocol):
-    """A bus on a disk of this host, which may become full."""
+    """A bus on a disk of this host. The disk may become full."""
 
     def free_bytes(self) -> int:
         """Return the free bytes of that disk."""

@@ -145,7 +145,7 @@ class _ShareQueries:
             size = max(1, min(size * _GROWTH, _MAX_EVENTS, int(len(group) * self._seconds * _BUDGET_PART / took)))
 
     def _is_quick(self, group: Sequence[EventRow], had_seconds: float) -> bool:
-        """Return whether Spark needs at most half as long without expressions, which shows that the expression was
+        """Return whether Spark needs at most half as long without expressions. This shows that the expression was
         slow."""
         self._require_spark(group)  # restarts an interrupted worker, which takes seconds
         began = time.monotonic()

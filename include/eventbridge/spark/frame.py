@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: The schema of the row that a worker returns per task, which is its result as JSON.
+#: The schema of the row that a worker returns per task: the task's result as JSON.
 RESPONSE = "result string"
 
 

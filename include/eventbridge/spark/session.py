@@ -47,7 +47,7 @@ def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
 
     `url` is sc://host:port, followed by /;token=T if the server has a token.
 
-    If `old`, it is the session for the runner's old work, which leaves half of the task slots to others.
+    If `old`, it is the session for the runner's old work, and leaves half of the task slots to others.
 
     A server closes sessions that were idle for a long time and rejects their ids afterwards, so the runner's next id is
     then used. Raises PySpark's errors if the server cannot be reached.

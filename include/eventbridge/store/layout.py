@@ -46,7 +46,7 @@ def inbox_of_topic(bus: str, topic: str) -> str:
 
 
 def canary() -> str:
-    """Return the path of a buffer file with a test event, which shows whether Spark can route at all."""
+    """Return the path of a buffer file with a test event. The event shows whether Spark can route at all."""
     return "canary/event.parquet"
 
 

@@ -14,7 +14,8 @@ MAXIMUM_BYTES: Final = 8 << 20
 
 
 def too_large(min_bytes: int) -> TransformFailed:
-    """Return the failure for a payload of at least `min_bytes` bytes, which may be known before it is complete."""
+    """Return the failure for a payload of at least `min_bytes` bytes. The size may be known before the payload is
+    complete."""
     return TransformFailed(f"the payload has {min_bytes:,} bytes or more; the maximum is {MAXIMUM_BYTES:,}")
 
 

@@ -253,8 +253,8 @@ class BrokerQueries:
 def _raise_for_transient(responses: Iterable[Any], transient: Collection[int]) -> None:
     """Raise KafkaException for a transient failure of a part of a response.
 
-    While a group is being loaded, or after a truncated response, librdkafka returns an invalid offset without an error,
-    which is a transient failure too.
+    While a group is being loaded, or after a truncated response, librdkafka returns an invalid offset without an error.
+    This is a transient failure, too.
     """
     for response in responses:
         if getattr(response, "offset", None) == OFFSET_INVALID:

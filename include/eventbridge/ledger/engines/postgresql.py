@@ -157,7 +157,8 @@ class PostgresqlEngine:
         _compare_bytes(connection)
 
     def now(self) -> datetime:
-        """Return the server's time, from its difference to a clock of the host, which is measured once a minute."""
+        """Return the server's time, computed from its difference from a clock of the host. The difference is measured
+        once a minute."""
         return self._clock.now()
 
     def last_number(self, connection: Connection, table: str, column: str) -> int:

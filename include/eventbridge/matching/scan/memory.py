@@ -1,9 +1,9 @@
 """Access to raw memory in compiled code: typed loads and stores by address, and bit scans.
 
 Compiled functions take their tables as plain addresses. Numba counts the references of every array that is passed from
-one function to the next, which costs more than the work of the small functions here. An address costs nothing, but it
-is not checked. So the owner of an address must keep its array alive, and an index must be computed only from tables
-that were built together. At most `PADDING` bytes are read after a text.
+one function to the next. This costs more than the work of the small functions here. An address costs nothing, but it is
+not checked. So the owner of an address must keep its array alive, and an index must be computed only from tables that
+were built together. At most `PADDING` bytes are read after a text.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class WaitingRows:
     def _due_second(self) -> Rows:
         """Return the second since 1970 at which each row is due, never before its policy allows.
 
-        Rows that are due in the same second can share a pending row, which keeps the number of pending rows low.
+        Rows that are due in the same second can share a pending row. This keeps the number of pending rows low.
         """
         after_response = self.has(self.status, "retry_scheduled") & self.responded
         # any other row may be sent earlier in its second

@@ -147,7 +147,7 @@ def _seed(where: str, key: bytes) -> bytes:
 
 
 def traceparent(delivery_id: str, headers: Mapping[str, str]) -> str:
-    """Return the W3C `traceparent` of a delivery, which is its event's or else derived from its id.
+    """Return the W3C `traceparent` of a delivery: the event's or, if there is none, one derived from the delivery's id.
 
     One that is derived from the id is the same at every attempt, so that attempts share one trace. It is marked as
     sampled, because a receiver with parent-based sampling would otherwise not record it.

@@ -49,7 +49,7 @@ _MAX_READ = 20_000
 #: The maximum number of archived messages that a search returns, as any publisher can give many events the same id.
 MAX_MESSAGES = 50
 
-#: The maximum number of delivery files that one search reads, which takes two seconds on a local disk.
+#: The maximum number of delivery files that one search reads. Reading them takes two seconds on a local disk.
 MAX_FILES = 2_000
 _DELIVERY_VERSION = 8
 
