@@ -168,7 +168,7 @@ class _Call(Generic[T]):
         return self._result(answer, is_publish and answer.headers.get("content-type") == "application/json")
 
     def _result(self, response: httpx.Response, has_results: bool) -> T:
-        """Return the result; a publishing call of which no event is valid is refused, but has results."""
+        """Return the result; a publishing call without a valid event is refused, but has results."""
         try:
             if response.is_success or has_results:
                 return self.read(response.content)

@@ -141,7 +141,7 @@ class RuleFileError(UserError):
 class PatternError(UserError):
     """A filter pattern is not in the pattern language.
 
-    `path` is the JSON path inside the pattern, `value` the offending part.
+    `path` is the JSON path inside the pattern, and `value` is the offending part.
     """
 
     def __init__(self, message: str, *, path: str = "$", value: object = None, remedy: str = "") -> None:

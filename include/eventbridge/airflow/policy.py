@@ -51,7 +51,7 @@ UNPLANNED = Placement(UNPLANNED_POOL, UNPLANNED_WEIGHT)
 
 
 def place_push(task_instance: Any, dag_run: Any = None) -> None:
-    """Set `pool` and `priority_weight` of a mapped push of a deliver DAG. It ignores other tasks, and never raises."""
+    """Set `pool` and `priority_weight` of a mapped push in a deliver DAG. It ignores other tasks, and never raises."""
     try:
         runner = runner_of(task_instance.dag_id)
         if runner is None or task_instance.task_id != PUSH or task_instance.map_index < 0:

@@ -1,4 +1,4 @@
-"""Decides when the watcher starts a run, with pure functions of the state of a subject."""
+"""Decides when the watcher starts a run, with pure functions of a subject's state."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def dag_options(**task_options: Any) -> dict[str, Any]:
 
 
 def asset_of(subject: str) -> Asset:
-    """Return the asset of a subject of the watcher. Each event of the asset starts a run."""
+    """Return the asset for one of the watcher's subjects. Each event of the asset starts a run."""
     watcher = AssetWatcher(name=f"{subject}_watcher", trigger=Watcher(subject))
     return Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
 

@@ -253,7 +253,8 @@ _MAX_TEXT_LENGTH = 80
 class Failures:
     """The deliveries of one target that failed, or that are pending.
 
-    `count` is the number of all of them, `why` the most common reason, and `events` the ids of the events of some.
+    `count` is the number of all of them, `why` is the most common reason, and `events` has the ids of the events of
+    some.
     """
 
     count: int

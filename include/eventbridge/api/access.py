@@ -71,7 +71,7 @@ async def caller(
 
 
 async def _user(request: Request, access: Access, secret: str) -> ApiToken:
-    """Return the rights of a user of the mounting server; if no server mounts this one, look up the token."""
+    """Return the rights of a mounting server's user; if no server mounts this one, look up the token."""
     known = await request.app.state.gate.rights_of_user(request)
     if known is None:
         return await access.caller(secret)

@@ -79,7 +79,7 @@ class RuleChangeList(BaseModel):
 
 
 class ShadowList(BaseModel):
-    """The comparison of each shadow of a rule with its target."""
+    """The comparison of each of a rule's shadows with the shadow's target."""
 
     shadows: list[ShadowReport]
 
@@ -275,4 +275,4 @@ class StatsPage(BaseModel):
 
 
 class RulesChecked(_Open):
-    """The result of a check of a rule file."""
+    """The result of checking a rule file."""

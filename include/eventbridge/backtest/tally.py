@@ -71,7 +71,7 @@ class CandidateTally:
         self.left_out: dict[str, LeftOut] = defaultdict(LeftOut)
 
     def add(self, counts: CandidateCounts) -> None:
-        """Add the result of a part of the archive."""
+        """Add the result for a part of the archive."""
         for rule, minutes in counts.matched.items():
             self._minutes[rule].update(dict(minutes))
         for name, samples in counts.samples.items():
@@ -127,7 +127,7 @@ class PairTally:
     changes: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, counts: PairCounts) -> None:
-        """Add the result of a part of the archive."""
+        """Add the result for a part of the archive."""
         self.both += counts.both
         self.gained += counts.gained
         self.lost += counts.lost

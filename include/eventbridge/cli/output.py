@@ -186,8 +186,8 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")
 #: The maximum number of characters in a cell, because an event id of 100 KB would pad the column of every row. Every
 #: valid name fits.
 _MAX_CELL_LENGTH = 300
-#: A column of strings is not made narrower than its longest word, of which at most this many characters count. If the
-#: table still does not fit, each row becomes a block of lines.
+#: A column of strings is not made narrower than its longest word, but at most this many characters of the word count.
+#: If the table still does not fit, each row becomes a block of lines.
 _LONGEST_WORD = 24
 
 

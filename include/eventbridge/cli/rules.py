@@ -270,13 +270,14 @@ def _folder(folder: Path | None) -> Iterator[Path]:
         yield copies
 
 
-#: The number of first lines of which at least one must be a JSON object if the file is JSON lines.
+#: A file counts as JSON lines only if at least one of this many first lines is a JSON object.
 _MAX_BUFFERED_LINES = 20
 
 
 @dataclass(frozen=True)
 class PatternResult:
-    """The result of a pattern for one event; `error` is why it is not JSON, `malformed` why it is not a CloudEvent."""
+    """The result of a pattern for one event; `error` is why it is not JSON, and `malformed` is why it is not a
+    CloudEvent."""
 
     line: int
     event: str | None

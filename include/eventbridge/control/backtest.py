@@ -25,7 +25,7 @@ from eventbridge.views.rules import rules_at
 #: The default and the maximum number of samples in each list of a report. A report is read into memory as a whole.
 SAMPLES, MAX_SAMPLES = 3, 100
 
-#: The name that messages and reports use for a rule file of which only the text is given.
+#: The name that messages and reports use for a rule file that is given only as text.
 _PASTED = "pasted-rules.yaml"
 
 

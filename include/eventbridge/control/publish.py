@@ -140,7 +140,7 @@ def _publish(
 
 
 def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:
-    """Return the bodies of the events of a form or a task.
+    """Return the bodies of the events that a form or a task gives.
 
     `events` is a list of objects or strings, or one string with JSON lines or a JSON array. Blank lines are skipped.
     The events themselves are not checked. Raises UserError for an invalid array, for an object that JSON cannot

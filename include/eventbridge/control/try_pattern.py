@@ -22,7 +22,7 @@ from eventbridge.transform import Scope, compile_transform
 if TYPE_CHECKING:  # the process that tests the pattern needs neither the ledger nor the store
     from eventbridge.runtime.runtime import Runtime
 
-#: The maximum total length of the results of all conditions. There is a limit because each result lists the values at
+#: The maximum total length of the results for all conditions. There is a limit because each result lists the values at
 #: the path of its condition, and many conditions may have the same path.
 MAX_CHARACTERS: Final = 8 << 20
 

@@ -44,7 +44,7 @@ _CLOSE_POLL_SECONDS = 0.01
 
 
 class TargetRuns:
-    """Executes the runs for the targets of a chunk or of an open batch, and collects their outcomes.
+    """Executes the target runs of a chunk or of an open batch, and collects their outcomes.
 
     HTTP targets run in `loop` while the caller is in `work_for`. Without a `loop`, each call of `start` starts a thread
     that runs a loop for them. Other targets block a thread, so they run as jobs of `threads`, each created by `job_of`.

@@ -145,7 +145,7 @@ class TargetReport:
 
 
 def request_of(row: dict[str, Any]) -> Request:
-    """Return the request of a row of a delivery file."""
+    """Return the request in a row of a delivery file."""
     return Request(
         index=0,
         delivery_id=delivery_id_text(row["delivery_id"]),

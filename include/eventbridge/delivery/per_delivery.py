@@ -255,7 +255,7 @@ class Rounds:
 
 
 class RequestFeed(Sequence[Request]):
-    """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight.
+    """A sequence of requests. While the first ones are in flight, `may_send` can withhold the rest.
 
     `may_send` is called with the request and the number of requests left, including this one. A target iterates over
     the requests once. When `may_send` returns False, the iteration ends, and so does the round once the target has the

@@ -114,7 +114,7 @@ class ChunkRuns:
 
 
 class _TargetPlan:
-    """Plans the runs of one target of a chunk. The kind of the runs depends on the target, its status and the
+    """Plans the runs for one of a chunk's targets. The kind of the runs depends on the target, its status and the
     deliveries."""
 
     def __init__(

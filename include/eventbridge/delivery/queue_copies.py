@@ -70,7 +70,7 @@ def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
 
 
 def copy_fingerprints(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
-    """Return the fingerprints, by `<rule>/<queue>`, of the copies of a batch's dead letters."""
+    """Return the fingerprints of a batch's copies of dead letters, by `<rule>/<queue>`."""
     rules = runtime.rules_of(batch)
     ids: dict[str, list[bytes]] = defaultdict(list)
     for file in runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"):
@@ -120,7 +120,7 @@ def _queue_for(rules: RuleSet, record: dict[str, Any]) -> Target | None:
 
 
 def copy_id(record: dict[str, Any]) -> bytes:
-    """Return the delivery id of the copy of a dead letter for a queue."""
+    """Return the delivery id of a dead letter's copy for a queue."""
     return delivery_id(
         record["bus"],
         record["source"],

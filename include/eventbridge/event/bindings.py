@@ -24,7 +24,7 @@ Form = Literal["structured", "binary", "plain"]
 #: The prefix of attribute headers in Kafka's binding of CloudEvents.
 _PREFIX: Final = "ce_"
 _STRUCTURED: Final = "application/cloudevents"
-#: The type of the event of a message without a value.
+#: The type of the event for a message without a value.
 TOMBSTONE: Final = "kafka.tombstone"
 #: The prefix with which a mapping refers to a header of the message.
 _OF_HEADER: Final = "$header."
@@ -102,9 +102,9 @@ def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOri
     """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, and the value is the
     data.
 
-    The mapping gives an attribute as a literal, as the path of a member of the value (`$.`), or as a header
-    (`$header.`). By default, the id is made from the message's position and publish time. Raises EventError for a value
-    that is not JSON, for a path that leads to nothing, an object or an array, and for a missing header.
+    The mapping gives an attribute as a literal, as a path to a member of the value (`$.`), or as a header (`$header.`).
+    By default, the id is made from the message's position and publish time. Raises EventError for a value that is not
+    JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """
     value = _json(body)
     members = [("specversion", "1.0"), *_mapped_members(mapping, value, headers)]

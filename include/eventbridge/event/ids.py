@@ -57,7 +57,7 @@ def delivery_id_text(raw: bytes) -> str:
 
 
 class Fingerprint(Struct, frozen=True, array_like=True, gc=False):
-    """The count, sum and xor (64 bits) of the hashes of a set of delivery ids.
+    """The count, sum and xor (64 bits) of the hashes in a set of delivery ids.
 
     Order does not matter. Equal sets have equal fingerprints. Sets that differ by a lost, added or doubled id have
     different ones, except with a probability of about 2^-64.

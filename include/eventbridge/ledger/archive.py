@@ -120,7 +120,7 @@ ADD_INDEX_FILE = sa.insert(event_index)
 #: Deletes the records of files of the index.
 DROP_INDEX_FILES = sa.delete(event_index).where(event_index.c.path.in_(sa.bindparam("paths", expanding=True)))
 
-#: Deletes the records of the files of a day.
+#: Deletes the records of a day's files.
 DROP_INDEX_OF_DAY = sa.delete(event_index).where(event_index.c.day == sa.bindparam("of_day", type_=UtcTime))
 
 #: Marks batches as in the index (compare and set).

@@ -87,7 +87,7 @@ WITHHELD_PIECES = sa.select(delivery_chunk.c.pool, delivery_chunk.c.pieces).wher
 #: One chunk.
 CHUNK = sa.select(delivery_chunk).where(_CHUNK)
 
-#: Pool and weight of the handed-out chunks of a runner's uncommitted normal batch, for Airflow's scheduler.
+#: Pool and weight of the handed-out chunks in a runner's uncommitted normal batch, for Airflow's scheduler.
 PLACEMENTS_OF_RUNNER = (
     sa.select(delivery_chunk.c.map_index, delivery_chunk.c.pool, delivery_chunk.c.weight)
     .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)

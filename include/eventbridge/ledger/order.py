@@ -55,7 +55,7 @@ OPEN_OF_TARGET = (
 #: The rows that are not closed, taken or not, in one shard of an ordered target.
 OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == sa.bindparam("of_shard", type_=sa.Integer))
 
-#: The shards of a target of which uncommitted batches have taken rows.
+#: Those shards of a target from which uncommitted batches have taken rows.
 SHARDS_TAKEN = sa.select(pending.c.order_shard).where(OF_TARGET, TAKEN, pending.c.order_shard.is_not(None)).distinct()
 
 _one = one_of_each([pending.c.order_shard], OF_TARGET & UNTAKEN_IN_ORDER)
@@ -145,7 +145,7 @@ class Order(Aggregate):
         return self._change(END_LEASE, of) == 1
 
     def leases(self, rule: str, target: str) -> dict[int, str]:
-        """Return the holders of the current leases of a target, by shard; a shard without a lease is absent."""
+        """Return the holders of a target's current leases, by shard; a shard without a lease is absent."""
         of = {"of_rule": rule, "of_target": target, "now": self._now()}
         return {row.shard: row.lease_holder for row in self._rows(LEASES, of)}
 

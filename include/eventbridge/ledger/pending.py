@@ -393,7 +393,7 @@ class Pending(Aggregate):
     def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
         """Return, by (rule, target), which of the newest `batches` retry batches last took rows of the target.
 
-        A target of which none of them took rows is absent.
+        A target is absent if none of these batches took rows of it.
         """
         return {(row.rule, row.target): row.batch_id for row in self._rows(LAST_TAKEN, {"batches": batches})}
 

@@ -230,7 +230,7 @@ DROPS: dict[Kept, tuple[sa.Delete, ...]] = {
     ),
 }
 
-#: Deletes a bounded number of the rows of a replay.
+#: Deletes a bounded number of a replay's rows.
 DROP_REPLAYED = _delete_some(replayed, replayed.c.replay_id == sa.bindparam("of_replay"))
 
 

@@ -123,8 +123,8 @@ _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
 _due = deferred_match.alias("due")
 _of_rule = (_due.c.rule == deferred_match.c.rule, on_alias(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= NOW)
 
-#: One due deferred match of a rule of which no uncommitted batch has taken any, because one batch at a time routes the
-#: deferred matches of a rule.
+#: One due deferred match of a rule, unless an uncommitted batch has taken any match of the rule, because one batch at a
+#: time routes the deferred matches of a rule.
 ONE_DUE = (
     sa.select(deferred_match.c.deferred_match_id)
     .where(

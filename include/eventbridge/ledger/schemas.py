@@ -28,7 +28,7 @@ event_schema = sa.Table(
     sa.PrimaryKeyConstraint("bus", "type"),
 )
 
-#: The schemas of some types of a bus.
+#: The schemas of some of a bus's event types.
 SCHEMAS_OF = sa.select(event_schema).where(
     event_schema.c.bus == sa.bindparam("of_bus"), event_schema.c.type.in_(sa.bindparam("types", expanding=True))
 )

@@ -51,7 +51,7 @@ _OLD = _AT_PERIOD & (
 #: The oldest period of a scope and grain.
 OLDEST = sa.select(sa.func.min(_c.at)).where(_c.scope == sa.bindparam("of_scope"), _c.grain == sa.bindparam("of_grain"))
 
-#: The keys of the first rows of one period.
+#: The keys of the first rows in one period.
 FIRST_ROWS = sa.select(*_NAMES).where(_AT_PERIOD).order_by(*_NAMES).limit(sa.bindparam("most"))
 
 #: Adds the stats of one period, up to a given row, to the longer period that contains it.
@@ -288,7 +288,7 @@ def start_of(grain: Grain, at: datetime) -> datetime:
 
 
 def stats_ever(connection: sa.Connection, scope: Scope) -> list[Stat]:
-    """Return the all-time sums of each key of a scope, in the caller's transaction."""
+    """Return the all-time sums for each key in a scope, in the caller's transaction."""
     rows = connection.execute(select_summed(scope, ("bus", "rule", "target", "outcome")))
     return [_stat(scope, row) for row in rows]
 

@@ -76,8 +76,8 @@ MAX_CHARACTERS: Final = 2_000
 class UnmetCondition:
     """One condition that an event does not meet.
 
-    `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, and `values` the event's
-    values at that path, each as JSON text. `message` says the same in a sentence. A sub-pattern longer than
+    `path` is a JSON path in the event, `condition` is the part of the pattern as JSON text, and `values` are the
+    event's values at that path, each as JSON text. `message` says the same in a sentence. A sub-pattern longer than
     MAX_CHARACTERS is truncated and ends in "...".
     """
 
@@ -155,7 +155,7 @@ class _Event:
 class _JudgedClause:
     """A clause with its demand, evaluated for one event.
 
-    `wants` is the demand without its excluded leaves, and `possible` whether that can be met. `written` is the
+    `wants` is the demand without its excluded leaves, and `possible` says whether that can be met. `written` is the
     clause's list in JSON.
     """
 

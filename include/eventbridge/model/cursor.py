@@ -29,7 +29,7 @@ def write_cursor(cursor: Cursor) -> str:
 
 
 def write_name_cursor(*names: str) -> str:
-    """Return the cursor for a list that is sorted by names, from the names of the last item of a page."""
+    """Return the cursor for a list that is sorted by names, from the names of a page's last item."""
     return base64.urlsafe_b64encode(msgspec.json.encode(names)).decode().rstrip("=")
 
 

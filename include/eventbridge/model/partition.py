@@ -11,7 +11,7 @@ _TEXT: Final = re.compile(r"([0-9]+)@(-?[0-9]+)")
 
 
 class Partition(NamedTuple):
-    """One partition of a topic of a bus; `broker` is empty if the bus has no brokers."""
+    """One partition of a bus's topic; `broker` is empty if the bus has no brokers."""
 
     topic: str
     broker: str
@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The first and the last offset, in a partition, of the events of a pending row or of a deferred match."""
+    """The first and the last offset that the events of a pending row or deferred match have in a partition."""
 
     partition: Partition
     first: int

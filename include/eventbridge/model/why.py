@@ -102,7 +102,8 @@ class RuleResult:
 
 @dataclass(frozen=True)
 class DeliveryResult:
-    """The status of one delivery of an event; `replay_id` is empty unless it belongs to a replay with ids of its own.
+    """The status of one of an event's deliveries; `replay_id` is empty unless it belongs to a replay with ids of its
+    own.
 
     `file` and `row` are where its request is in the store, once its batch is settled.
     """

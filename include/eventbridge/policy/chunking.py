@@ -31,7 +31,7 @@ class PoolSlots(NamedTuple):
 class PlannedPiece:
     """A routed piece that is not yet in a chunk, with its file, pool and weight.
 
-    `chunk` is the maximum size of a chunk of its target; if it is None, that of `ChunkLimits` applies. Sorting by
+    `chunk` is the maximum size of its target's chunks; if it is None, that of `ChunkLimits` applies. Sorting by
     `slice_id` gives the order of partition and offset. Sorting by `file` does not, because a file is in a folder of the
     attempt that routed it, and a batch may have been routed in several attempts.
     """

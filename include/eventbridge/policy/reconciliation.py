@@ -30,7 +30,8 @@ class Reconciliation:
 
     Mappings are keyed by `<rule>/<target>`, except `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`,
     which are keyed by rule and hold fingerprints of the rows of budgeted rules' events. In a batch that took pending
-    deliveries, `matched` holds the deliveries taken, `recorded` those in its chunks, and the event counts are zero.
+    deliveries, `matched` holds the deliveries taken, `recorded` holds those in its chunks, and the event counts are
+    zero.
     """
 
     range_total: int = 0

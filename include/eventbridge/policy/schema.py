@@ -188,7 +188,7 @@ def _is_plain(name: str) -> bool:
 
 @dataclass
 class _Tally:
-    """The counts of the fields of a type."""
+    """The counts of an event type's fields."""
 
     example_bytes: int
     events: int = 0

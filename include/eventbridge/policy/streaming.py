@@ -63,8 +63,8 @@ def segment_is_due(age: float, responses: int, usual: float, max_responses: int)
 def poll_seconds(event_count: int, since: float) -> float:
     """Return how many seconds to wait before the next poll of the bus.
 
-    `event_count` is the number of events that the last poll returned, `since` the seconds since a poll last returned
-    any.
+    `event_count` is the number of events that the last poll returned, and `since` is the number of seconds since a poll
+    last returned any.
     """
     if event_count >= _MANY:
         return 0.0

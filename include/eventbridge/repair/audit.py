@@ -282,7 +282,7 @@ def _delivery_sums(
 
 
 def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> Iterator[str]:
-    """Yield the differences of the manifest of a committed batch: it is lost, or damaged, or contradicts the files.
+    """Yield the differences in a committed batch's manifest: it is lost, or damaged, or contradicts the files.
 
     Raises NewerFormatError if a newer version wrote the manifest, because it may have content that is unknown here.
     """

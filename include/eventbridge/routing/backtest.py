@@ -48,7 +48,7 @@ _MAX_PATHS: Final = 256
 
 
 def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: BacktestSlice) -> SliceResult:
-    """Match and count the valid events of a part of the archive, without writing anything.
+    """Match and count the valid events in a part of the archive, without writing anything.
 
     Raises StoreError if a file cannot be read. EventError cannot happen, because buffer has parsed the same bytes.
     """

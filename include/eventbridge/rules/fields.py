@@ -76,7 +76,7 @@ class Fields:
         return None if node.spoilt or node.value is None else node
 
     def text(self, name: str, default: str = "", *, required: bool = False) -> str:
-        """Return a field's non-empty string, `default` if it is not given or wrong."""
+        """Return a field's non-empty string, or `default` if it is not given or wrong."""
         node = self.get(name, required=required)
         if node is None:
             return default

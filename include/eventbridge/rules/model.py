@@ -101,9 +101,9 @@ class FieldExpectation(FrozenModel):
 class Expect(FrozenModel):
     """The expectations of a rule; one that is None is not set.
 
-    Three apply to each batch: `matches` bounds the number of matched events, `dead_letter_rate` the share of dead
-    letters among deliveries with a final status, and `transform_failure_rate` the share of deliveries whose transform
-    fails. `fields` maps paths to expectations that apply to each hour.
+    Three apply to each batch: `matches` bounds the number of matched events, `dead_letter_rate` bounds the share of
+    dead letters among deliveries with a final status, and `transform_failure_rate` bounds the share of deliveries whose
+    transform fails. `fields` maps paths to expectations that apply to each hour.
     """
 
     matches: Bounds | None = None

@@ -355,7 +355,7 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
 
 
 def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> Any:
-    """Return the maximum number of pending deliveries, `default` if it is not given."""
+    """Return the maximum number of pending deliveries, or `default` if it is not given."""
     if (node := fields.get("pending")) is None:
         return default
     fields.refuse_empty("pending", f"Write pending: {{max: {PENDING_MAX}}}, or remove it")

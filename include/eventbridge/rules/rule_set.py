@@ -126,8 +126,8 @@ _HEAD = ',"rules":{'
 class RuleSet(FrozenModel):
     """All buses and rules at one moment, including disabled rules; the store holds it as frozen JSON.
 
-    `modes` has the configured runners by name, and `quotas` the owners' quotas by name. For rules that were read from
-    files, `expressions` has the sizes of their regular expressions; the frozen JSON does not contain them.
+    `modes` has the configured runners by name, and `quotas` has the owners' quotas by name. For rules that were read
+    from files, `expressions` has the sizes of their regular expressions; the frozen JSON does not contain them.
     """
 
     buses: dict[str, Bus] = Field(default_factory=dict)
@@ -143,7 +143,7 @@ class RuleSet(FrozenModel):
 
     @staticmethod
     def hash_of(text: str | bytes) -> str:
-        """Return the hash of the text of a frozen rule set.
+        """Return the hash of a frozen rule set's text.
 
         A later version may add defaults when it reads the text, so the `hash` of the rule set that it reads may differ.
         """

@@ -164,8 +164,8 @@ class Registry(Generic[Entry]):
     their own names."""
 
     def __init__(self, group: str, entry: type[Entry], built_in: Mapping[str, str]) -> None:
-        """`group` is the group of entry points, `entry` the class of the objects that describe types, and `built_in`
-        the path of each built-in type as `module:object`."""
+        """`group` is the group of entry points, `entry` is the class of the objects that describe types, and `built_in`
+        has the path of each built-in type as `module:object`."""
         self.group = group
         self.built_in = tuple(built_in)
         self._entry = entry

@@ -8,7 +8,7 @@ from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import EventMapping
 from eventbridge.rules.vocabulary import FIELDS
 
-#: The names of the fields of a source with brokers.
+#: The field names of a source with brokers.
 WORDS = ("topics", "connection", "start_at", "offset_reset", "mapping")
 
 

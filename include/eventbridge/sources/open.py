@@ -22,7 +22,7 @@ AnySource = TypeVar("AnySource", bound=Source, covariant=True)
 class SourceSetup(Generic[AnySource]):
     """The source of a bus and whatever else its opener needs.
 
-    `connections` returns a connection by its name, `clock` the current time (aware).
+    `connections` returns a connection by its name, and `clock` returns the current time (aware).
     """
 
     bus: str

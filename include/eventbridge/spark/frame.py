@@ -136,5 +136,5 @@ def response_path(job: RouteJob, number: int) -> str:
 
 
 def path_beside(job: RouteJob, name: str) -> str:
-    """Return the path of a file in the folder of the delivery files of one attempt at a job."""
+    """Return the path of a file in the folder with the delivery files of one attempt at a job."""
     return str(PurePosixPath(layout.deliveries(job.planned_at, job.batch_id, job.attempt, "x")).parent) + f"/{name}"

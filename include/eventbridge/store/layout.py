@@ -13,7 +13,7 @@ from typing import Final
 
 from eventbridge.errors import NewerFormatError, StoreFileDamaged
 
-#: The prefix of the paths of all backtest reports; they sort by day.
+#: The path prefix of all backtest reports; they sort by day.
 BACKTEST_REPORTS: Final = "reports/backtest/"
 
 #: The newest format that this version reads, and the one that it writes, for Parquet files and manifests.
@@ -66,7 +66,7 @@ def outcomes(planned_at: datetime, batch_id: str, chunk_id: int, claim: int, num
 
 
 def open_outcomes(planned_at: datetime, batch_id: str, number: int) -> str:
-    """Return the path of one outcome segment of an open batch, which has no chunks yet."""
+    """Return the path of one outcome segment of an open batch; an open batch has no chunks yet."""
     return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/streaming-{number}.parquet"
 
 
@@ -82,7 +82,7 @@ def dead_letters(planned_at: datetime, batch_id: str, number: int) -> str:
 
 
 def batch_of_dead_letters(path: str) -> str:
-    """Return the id of the batch of a dead letter file."""
+    """Return the id of the batch that a dead letter file belongs to."""
     return path.rpartition("/")[2].rpartition("-")[0]
 
 
@@ -92,7 +92,7 @@ def manifest(planned_at: datetime, batch_id: str) -> str:
 
 
 def quality(hour: datetime, check_id: str, kind: str) -> str:
-    """Return the path of the record (`kind` json) or the page (`kind` html) of the check of an hour."""
+    """Return the path of the record (`kind` json) or the page (`kind` html) about the check of an hour."""
     at = hour.astimezone(UTC)
     return f"quality/date={at:%Y-%m-%d}/hour={at:%H}/{check_id}.{kind}"
 
@@ -136,7 +136,7 @@ def dead_letters_of_batch(planned_at: datetime, batch_id: str) -> str:
 
 
 def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
-    """Return the path of the report of a backtest, `suffix` json or md."""
+    """Return the path of a backtest's report; `suffix` is json or md."""
     return f"{BACKTEST_REPORTS}date={made_at.astimezone(UTC):%Y-%m-%d}/{backtest_id}.{suffix}"
 
 

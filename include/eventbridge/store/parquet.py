@@ -281,7 +281,7 @@ def _open(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.Par
 
 
 def _require_columns(path: str, file: pq.ParquetFile) -> None:
-    """Raise StoreFileDamaged if a column of the schema of the path's folder is missing or has another type.
+    """Raise StoreFileDamaged if a column that the folder's schema requires is missing or has a different type.
 
     Pages have checksums; the footer that names the columns has none.
     """

@@ -68,7 +68,7 @@ FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
 
 
 def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows of a table with the columns COLUMNS that meet an SQL condition; `event` is JSON there.
+    """Return a mask of those rows of a table with COLUMNS that meet an SQL condition; `event` is JSON there.
 
     DuckDB gets the table, as `events`, and nothing else: no file, no network. Raises UserError if `condition` is
     invalid, fails on an event, or takes too long or too much memory.

@@ -25,7 +25,7 @@ class StageEnded:
 
 @dataclass(frozen=True, slots=True)
 class TargetPushed:
-    """The result of a push of a chunk for one target, in deliveries. `sent` counts those that this push sent."""
+    """The result that pushing a chunk had for one target, in deliveries. `sent` counts those that this push sent."""
 
     rule: str
     target: str

@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 def messages_of(blocks: Iterable[pa.RecordBatch]) -> Iterator[Message]:
-    """Yield the messages of the blocks of a log source's `read`, one by one."""
+    """Yield the messages in the blocks that a log source's `read` yields, one by one."""
     for block in blocks:
         for row in block.to_pylist():
             headers = row["headers"]

@@ -28,7 +28,8 @@ class BatchPage:
 class StageTime:
     """The time that a stage of a batch took.
 
-    `prepare` ends when the batch is routed, `push` when its last push ends, and `settle` when it is committed.
+    `prepare` ends when the batch is routed, `push` ends when its last push ends, and `settle` ends when it is
+    committed.
     """
 
     stage: str

@@ -15,7 +15,7 @@ from eventbridge.views.status import status
 class BusStatus:
     """The status of one bus.
 
-    `source` is the type of its source, `rules` the number of its rules. `runners` have consumed it, or will.
+    `source` is the type of its source, and `rules` is the number of its rules. `runners` have consumed it, or will.
     """
 
     bus: str

@@ -194,7 +194,7 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
 
 
 def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:
-    """Return the chunk id of a mapped push of a batch's run; for an unknown map index, that of the first chunk."""
+    """Return the chunk id of a mapped push in a batch's run; for an unknown map index, that of the first chunk."""
     chunks = runtime.ledger.chunks.list_for_batch(batch_id)
     return next((each.chunk_id for each in chunks if each.map_index == map_index), chunks[0].chunk_id if chunks else 0)
 
@@ -321,7 +321,7 @@ def _last_failure(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) 
 
 
 def _failures(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iterator[str]:
-    """Yield a description of each failed attempt of a chunk, the last first."""
+    """Yield a description of each failed attempt in a chunk, the last first."""
     columns = ["rule", "target", "outcome", "reason", "code", "error_class", "error"]
     for file in reversed(segments(runtime, batch.batch_id, [chunk.chunk_id])):
         if file.path is not None:

@@ -20,7 +20,8 @@ _ALL = 10**9
 
 @dataclass(frozen=True)
 class RuleDay:
-    """The cost of a rule on a day (UTC): `matched` counts its deliveries, `size` the bytes of their payloads.
+    """The cost of a rule on a day (UTC): `matched` counts its deliveries, and `size` counts the bytes of their
+    payloads.
 
     `pending` counts each deferral. `mean_seconds` is the mean time from published to delivered, or None without
     deliveries.

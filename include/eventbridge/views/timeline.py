@@ -155,7 +155,7 @@ def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
 
 
 def _times(now: datetime, span: Span) -> tuple[list[datetime], timedelta]:
-    """Return the beginnings of the complete minutes of a span, and the length of a step."""
+    """Return the beginnings of the complete minutes in a span, and the length of a step."""
     count, step = _STEPS[span]
     until = now.replace(second=0, microsecond=0)
     minutes = count * step // _MINUTE

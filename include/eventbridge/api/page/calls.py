@@ -100,7 +100,7 @@ def _text(described: _Document) -> str:
 
 
 def _models(response: _Document) -> Iterable[str]:
-    """Return the names of the models of a response; a problem has the same one everywhere."""
+    """Return the names of a response's models; a problem has the same one everywhere."""
     return (_type_name(each["schema"]) for each in response.get("content", {}).values() if each.get("schema"))
 
 

@@ -26,7 +26,7 @@ KEPT_SECONDS = 12 * 3600
 
 
 class NotLoggedIn(Exception):
-    """The browser is not logged in; `message` is the reason, `login` the login page of the mounting server."""
+    """The browser is not logged in; `message` is the reason, and `login` is the login page of the mounting server."""
 
     def __init__(self, message: str = "", login: str = "") -> None:
         super().__init__(message)
@@ -40,7 +40,8 @@ class Viewer:
 
     `can_replay` and `can_backtest` are the rights to start replays and backtests, `can_see_payloads` is the right to
     see events, requests and responses. If `can_log_out`, the page itself keeps the login, and has a button to log out.
-    `owners` are the owners whose rules and buses are shown, `acts_for` those whose rules and buses may be changed;
+    `owners` are the owners whose rules and buses are shown, and `acts_for` are those whose rules and buses may be
+    changed;
     None means all.
     """
 

@@ -127,7 +127,7 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
 
 
 def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span) -> dict[str, Any]:
-    """Return the state of a target of a rule, its throughput, and its last responses."""
+    """Return the state of one of a rule's targets, its throughput, and its last responses."""
     find_target(runtime.rule_set(), rule, name)
     lines = [line for line in target_lines(runtime, rule) if line.target == name]
     recent = rule_timeline(runtime, rule, span)[name]

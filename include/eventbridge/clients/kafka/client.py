@@ -251,7 +251,7 @@ class BrokerQueries:
 
 
 def _raise_for_transient(responses: Iterable[Any], transient: Collection[int]) -> None:
-    """Raise KafkaException for a transient failure of a part of a response.
+    """Raise KafkaException if a part of a response reports a transient failure.
 
     While a group is being loaded, or after a truncated response, librdkafka returns an invalid offset without an error.
     This is a transient failure, too.

@@ -71,7 +71,7 @@ def _effect_of(field: Field, effects: dict[Field, LeafListEffect]) -> LeafListEf
 
 
 def _alternatives(where: And) -> list[tuple[Field, ...]] | None:
-    """Return the ANDs of leaf lists of which at least one must hold; None if there are more than MAXIMUM_BRANCHES."""
+    """Return ANDs of leaf lists, at least one of which must hold; None if there are more than MAXIMUM_BRANCHES."""
     found: list[tuple[Field, ...]] = [()]
     for clause in where.clauses:
         if isinstance(clause, Field):

@@ -123,8 +123,8 @@ KEPT: Final = 8
 class BlockBuffers:
     """The buffers for the results of one block.
 
-    `leaves` are the leaves of its events, `rules` the numbers of the rules that match, and `handed` the pairs of event
-    and rule that are handed back. `text` has copies of texts at the end of readable memory.
+    `leaves` are the leaves of its events, `rules` are the numbers of the rules that match, and `handed` are the pairs
+    of event and rule that are handed back. `text` has copies of texts at the end of readable memory.
     """
 
     def __init__(self, rules: int, max_matches: int) -> None:

@@ -257,7 +257,7 @@ class Checking:
 
 
 def valid_identities(store: Store, path: str) -> set[bytes]:
-    """Return the identities of the valid events of an archive file. Raises StoreError if it cannot be read."""
+    """Return the identities of the valid events in an archive file. Raises StoreError if it cannot be read."""
     table = read_table(store, path, columns=["status", "source", "event_id"])
     valid = table.filter(pc.equal(table["status"], "valid"))
     return set(map(identity_of, valid["source"].to_pylist(), valid["event_id"].to_pylist()))

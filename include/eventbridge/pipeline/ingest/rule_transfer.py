@@ -132,7 +132,8 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
 
 
 def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
-    """Return the limits of the next batch of a runner at the offsets `known`, to which the `arriving` rules move.
+    """Return the limits of a runner's next batch. The runner is at the offsets `known`, and the `arriving` rules move
+    to it.
 
     Raises RuleMovedError if the runner is ahead of a rule for which no old runner delivers any longer, because the rule
     would miss the events in between.

@@ -127,7 +127,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
 
 
 class ChunkRows:
-    """Finds the chunk of each row of a delivery file, and the number of earlier attempts at its delivery."""
+    """Finds the chunk of each row in a delivery file, and the number of earlier attempts at the row's delivery."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.chunks = chunks

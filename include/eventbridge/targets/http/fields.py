@@ -19,7 +19,7 @@ from eventbridge.rules.vocabulary import COMPRESSIONS, CONTENT_MODES, METHODS, S
 from eventbridge.targets.http.header_names import read_headers
 from eventbridge.transform.template import parse_template
 
-#: The beginning of the names of the headers with id, time and signature, by the word for the set.
+#: The beginning of the names of the id, time and signature headers, by the word for the set.
 PREFIXES: Final = {"standard": "webhook", "svix": "svix"}
 
 

@@ -51,7 +51,7 @@ _ESCAPED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: `text` as written, `value` the content of a quoted name or string, and `at` the position."""
+    """A token: `text` is as written, `value` is the content of a quoted name or string, and `at` is the position."""
 
     kind: str
     text: str

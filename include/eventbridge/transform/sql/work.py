@@ -141,8 +141,8 @@ class _Meter:
     def measure(self, node: Node, known: Sizes, growing: frozenset[str]) -> tuple[Size, Growth]:
         """Return the size of a node's value and the time to compute it.
 
-        `known` has the sizes of the parameters of lambdas, `growing` the names of those whose size stands for all
-        members of an array.
+        `known` has the sizes of the parameters of lambdas, and `growing` has the names of those whose size stands for
+        all members of an array.
         """
         found = [self.measure(child, known, growing) for child in node.children if child.kind != "lambda"]
         sizes = [size for size, _ in found]
@@ -304,7 +304,7 @@ def _hashes(array: Node) -> bool:
 
 
 def _members(array: Node) -> frozenset[str]:
-    """Return the simple types of the members of an array or map, empty if they are unknown or not simple."""
+    """Return the simple types of an array's or map's members, empty if they are unknown or not simple."""
     if array.kind == "limited" or (array.kind == "call" and array.value in _SAME_MEMBERS):
         return _members(array.children[0])
     if array.kind == "cast" and (found := _OF_SIMPLE.fullmatch(str(array.value))):

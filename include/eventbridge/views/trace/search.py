@@ -263,7 +263,7 @@ def _search_bus(
 def _search_partition(
     event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
 ) -> Iterator[EventPosition]:
-    """Yield the positions of messages with an id among the newest _MAX_READ offsets of a range of a partition."""
+    """Yield the positions of messages with an id among the newest _MAX_READ offsets of a partition's range."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
     start = max(first, end - _MAX_READ)
     if first < start:
