@@ -97,7 +97,7 @@ def test_every_page_shows_its_subject(delivered: Server) -> None:
 
 
 def test_the_address_of_the_server_leads_to_the_page(delivered: Server) -> None:
-    """Whoever opens the address that `serve` prints in a browser gets the page, or its login."""
+    """Anyone who opens the address that `serve` prints in a browser gets the page, or its login."""
     with delivered.client() as browser:
         response = browser.get("/", follow_redirects=False)
 
