@@ -13,8 +13,8 @@ def test_a_batch_that_is_whole_needs_no_repair(delivered: Any, eventbridge: Call
     result = eventbridge("batches", "repair", batch[:9])
 
     assert result.code == 0
-    found = "every file exists and is correct, and no delivery is settled twice; nothing to repair"
-    assert result.out == f"batch {batch}: {found}\n"
+    found = "every file exists and is correct, and no delivery is settled twice"
+    assert result.out == f"Batch {batch} needs no repair: {found}.\n"
     assert not (delivered.folder / "home" / "store" / "repairs").exists()
 
 
@@ -28,6 +28,7 @@ def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, ev
     planned = eventbridge("batches", "repair", batch, "--dry-run")
     assert planned.code == 0
     assert "would be rebuilt: deliveries/" in planned.out
+    assert planned.out.endswith(f"Batch {batch} would be repaired: 1 file rebuilt.\n")
     assert not path.exists()
     done = eventbridge("batches", "repair", batch, "--json").json
 

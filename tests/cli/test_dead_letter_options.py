@@ -234,7 +234,10 @@ def test_dead_letters_are_exported_whole(delivered: Any, eventbridge: Callable[.
     as_table = eventbridge("dead-letters", "export", str(table), "--json")
     printed = eventbridge("dead-letters", "export", "-", "--target", "bad")
 
-    assert output.out == f"4 dead letters written to {lines}\n"
+    assert output.out == (
+        f"4 dead letters written to {lines}.\n"
+        "They also stay in the store: `eventbridge redrives start` delivers dead letters again.\n"
+    )
     records = [json.loads(line) for line in lines.read_text().splitlines()]
     assert {each["attempts"][0]["code"] for each in records} == {400}
     assert all(each["name"].startswith(each["delivery_id"]) and each["event"] and each["request"] for each in records)

@@ -53,7 +53,7 @@ def test_the_folder_that_airflow_names_is_made_only_on_request_too(
     assert "AIRFLOW_HOME" in refused.err
     assert "--create" in refused.err
     assert not folder.parent.exists()
-    assert eventbridge("init-airflow", "--create").out.splitlines()[0] == f"created {folder}"
+    assert eventbridge("init-airflow", "--create").out.splitlines()[0] == f"Created {folder}."
     assert {file.name for file in folder.iterdir()} == set(FILES)
 
 

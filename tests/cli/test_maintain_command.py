@@ -19,7 +19,7 @@ def test_nothing_is_removed_of_a_young_installation(delivered: Any, eventbridge:
     result = eventbridge("maintain")
 
     assert (result.code, result.err) == (0, "")
-    assert result.out == "0 files removed, 0 of them orphaned\n0 rows of the ledger removed\n"
+    assert result.out == "0 files (0 orphaned) and 0 rows of the ledger removed. Nothing else is left to remove now.\n"
 
 
 @pytest.fixture

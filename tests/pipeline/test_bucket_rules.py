@@ -131,7 +131,10 @@ def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_
     with subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["1 rule in force\n", "changed: one\n"]
+        assert [process.stdout.readline() for _ in range(2)] == [
+            "changed: one\n",
+            "1 rule published, 1 changed or added, 0 removed. The next batch of each runner uses it.\n",
+        ]
         assert list(runtime.rule_set().rules) == ["one"]
 
         prefix.put(two="rules: [")
@@ -139,7 +142,10 @@ def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_
         assert list(runtime.rule_set().rules) == ["one"]
 
         prefix.put(two=RULE.replace("NAME", "two"))
-        assert [process.stdout.readline() for _ in range(2)] == ["2 rules in force\n", "changed: two\n"]
+        assert [process.stdout.readline() for _ in range(2)] == [
+            "changed: two\n",
+            "2 rules published, 1 changed or added, 0 removed. The next batch of each runner uses them.\n",
+        ]
         assert sorted(runtime.rule_set().rules) == ["one", "two"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, print_line, show_document, show_fields, show_table
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_document, show_fields, show_table
 from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
 if TYPE_CHECKING:
+    from eventbridge.repair.repair import Repair
     from eventbridge.views.batches import BatchAccount
 
 app = typer.Typer(cls=Group, help="List, show and repair batches.", no_args_is_help=True)
@@ -105,10 +106,16 @@ def repair(
     if as_json:
         show_document(found)
         return
+    _show_repair(found, dry_run=dry_run)
+    if dry_run and found.needed:
+        note("nothing was changed; run the command without --dry-run to repair the batch")
+
+
+def _show_repair(found: Repair, *, dry_run: bool) -> None:
     if not found.needed:
         print_line(
-            f"batch {found.batch_id}: every file exists and is correct, and no delivery is settled twice; "
-            "nothing to repair"
+            f"Batch {found.batch_id} needs no repair: every file exists and is correct, "
+            "and no delivery is settled twice."
         )
         return
     for file in found.unreadable:
@@ -117,13 +124,18 @@ def repair(
         print_line(f"contradicts the other files: {file}")
     for delivery in found.surplus:
         print_line(f"settled twice, or not a delivery of the batch: {delivery}")
-    would = "would be " if dry_run else ""
     for file in found.rebuilt:
-        print_line(f"{would}rebuilt: {file}")
+        print_line(f"{'would be rebuilt' if dry_run else 'rebuilt'}: {file}")
+    parts = [plural(len(found.rebuilt), "file", "files") + " rebuilt"] if found.rebuilt else []
+    if found.set_aside:
+        parts.append(f"{plural(len(found.set_aside), 'file', 'files')} set aside")
     if found.settled_again:
-        print_line(f"{would}settled again; deliveries to try again: {found.unproven:,}")
+        parts.append(f"settled again, with {plural(found.unproven, 'delivery', 'deliveries')} to try again")
     if dry_run:
-        note("nothing was changed; run the command without --dry-run to repair the batch")
+        print_line(f"Batch {found.batch_id} would be repaired: {', '.join(parts)}.")
         return
-    print_line(f"recorded in {found.record}")
-    print_line("committed" if found.committed else "not committed yet: the batch's run continues it")
+    print_line(f"Batch {found.batch_id} repaired: {', '.join(parts)}; recorded in {found.record}.")
+    if found.committed:
+        print_line(f"It is committed. `eventbridge audit --batch {found.batch_id}` checks it again.")
+    else:
+        print_line("It is not committed yet: the next run of its runner continues it.")

@@ -122,7 +122,9 @@ def export(
     if as_json:
         show_document({"file": file, "dead_letters": count})
     elif file != "-":
-        print_line(f"{plural(count, 'dead letter', 'dead letters')} written to {file}")
+        print_line(f"{plural(count, 'dead letter', 'dead letters')} written to {file}.")
+        if count:
+            print_line("They also stay in the store: `eventbridge redrives start` delivers dead letters again.")
     warn_about_damage(damaged)
 
 

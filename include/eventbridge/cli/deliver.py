@@ -20,6 +20,7 @@ from eventbridge.files import open_private
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
+    from eventbridge.pipeline.deliver import Idle
     from eventbridge.runtime.runtime import Runtime
 
 #: The time that `deliver` waits for retries before it counts as idle. A first retry is due one second after the
@@ -102,14 +103,7 @@ def deliver(
     if as_json:
         show_document(idle)
     else:
-        print_line(
-            f"{'interrupted' if interrupts.exit_code else 'idle' if stopped is None else 'stopped'}: "
-            f"{plural(idle.batches, 'batch', 'batches')} and "
-            f"{plural(idle.retry_batches, 'retry batch', 'retry batches')} committed"
-        )
-        _print_pending(idle.pending, idle.on_hold)
-        if idle.next_due_at is not None:
-            print_line(f"the next pending delivery is due at {cell_text(idle.next_due_at)} UTC")
+        _show_idle(runner, idle, is_interrupted=bool(interrupts.exit_code), is_stopped=stopped is not None)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
     if stopped is not None:
@@ -117,6 +111,19 @@ def deliver(
         raise OperatorError(
             f"No new batch has been planned since {since} UTC, although events may wait on the bus: {stopped.reason}."
         )
+
+
+def _show_idle(runner: str, idle: Idle, *, is_interrupted: bool, is_stopped: bool) -> None:
+    batches = plural(idle.batches, "batch", "batches")
+    retries = plural(idle.retry_batches, "retry batch", "retry batches")
+    print_line(f"{batches} and {retries} of runner {runner} committed.")
+    _print_pending(idle.pending, idle.on_hold)
+    if idle.next_due_at is not None:
+        print_line(f"The next pending delivery is due at {cell_text(idle.next_due_at)} UTC.")
+    if is_interrupted:
+        print_line("Interrupted: run the command again to continue.")
+    elif not idle.pending and not is_stopped:
+        print_line("No delivery is pending.")
 
 
 def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
@@ -148,7 +155,7 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
         show_document(asdict(summary) | {"pending": pending, "on_hold": on_hold})
     else:
         events, batches = plural(summary.events, "event", "events"), plural(summary.batches, "batch", "batches")
-        print_line(f"stopped: {events} in {batches} committed")
+        print_line(f"{events} of runner {runner} in {batches} committed. Later events wait for the next process.")
         _print_pending(pending, on_hold)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
@@ -160,7 +167,7 @@ def _print_pending(pending: int, on_hold: int) -> None:
         are = "is" if pending == 1 else "are"
         of_them = f", of which {on_hold} {'is' if on_hold == 1 else 'are'} on hold" if on_hold else ""
         print_line(
-            f"{plural(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends those that are due"
+            f"{plural(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends those that are due."
         )
 
 

@@ -48,9 +48,14 @@ def init_airflow(
         )
         return
     if created:
-        print_line(f"created {chosen}")
+        print_line(f"Created {chosen}.")
     for file in files:
-        print_line(f"wrote {file}" if file in changed else f"{file} is up to date")
+        print_line(f"Wrote {file}." if file in changed else f"{file} was up to date.")
+    print_line(
+        "Airflow imports the DAGs when it next reads the folder; restart it once after the package was installed."
+        if changed
+        else "Nothing was changed."
+    )
 
 
 def _missing_folder_text(folder: Path, *, named: bool) -> str:
@@ -83,9 +88,9 @@ def migrate(as_json: JsonOption = False) -> None:
     if as_json:
         show_document({"before": before, "now": now})
     elif before == now:
-        print_line(f"The ledger is already at revision {now}.")
+        print_line(f"The ledger is already at revision {now}. Nothing was changed.")
     else:
-        print_line(f"Ledger migrated to revision {now}; before: {before or 'no tables'}.")
+        print_line(f"Ledger migrated to revision {now}; before: {before or 'no tables'}. Processes can use it now.")
 
 
 @ledger_app.command("copy", short_help="Copy a ledger into another database.")
@@ -112,7 +117,10 @@ def copy(
         return
     for name, count in sorted(counts.items()):
         print_line(f"{name}: {count:,}")
-    print_line(f"{plural(sum(counts.values()), 'row', 'rows')} copied, of {plural(len(counts), 'table', 'tables')}")
+    rows, tables = plural(sum(counts.values()), "row", "rows"), plural(len(counts), "table", "tables")
+    print_line(
+        f"{rows} of {tables} copied. Set EVENTBRIDGE_LEDGER_URL to the copy, and do not use the old ledger again."
+    )
 
 
 def compile_matcher(as_json: JsonOption = False) -> None:
@@ -130,7 +138,7 @@ def compile_matcher(as_json: JsonOption = False) -> None:
     if as_json:
         show_document({"seconds": seconds})
     else:
-        print_line(f"Compiled the matcher ({seconds} s).")
+        print_line(f"Compiled the matcher ({seconds} s). Each worker of this installation loads it in a second or two.")
 
 
 _LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -235,9 +243,6 @@ def _removal_lines(result: Maintained) -> list[str]:
         f"{plural(count, 'batch', 'batches')}: {_REMOVED_PARTS[what]} {removed}"
         for what, count in sorted(result.batches.items())
     ]
-    lines.append(f"{plural(result.files, 'file', 'files')} {removed}, {result.lost_files:,} of them orphaned")
-    if not result.dry_run:
-        lines.append(f"{plural(result.rows, 'row', 'rows')} of the ledger removed")
     if result.rule_changes or result.requests:
         changes = plural(result.rule_changes, "change of a rule", "changes of rules")
         lines.append(f"{changes} and {plural(result.requests, 'replay or redrive', 'replays and redrives')} removed")
@@ -247,6 +252,9 @@ def _removal_lines(result: Maintained) -> list[str]:
         lines.append(f"past retention and kept, {count:,}: {reason}")
     if result.store_bytes is not None:
         lines.append(f"the store holds {result.store_bytes:,} bytes")
-    if not result.finished:
-        lines.append("this run reached its time limit; the next one continues")
-    return lines
+    files = f"{plural(result.files, 'file', 'files')} ({result.lost_files:,} orphaned)"
+    if result.dry_run:
+        return [*lines, f"{files} would be removed."]
+    rows = plural(result.rows, "row", "rows")
+    ends = "Nothing else is left to remove now." if result.finished else "The time is over: the next run continues."
+    return [*lines, f"{files} and {rows} of the ledger removed. {ends}"]

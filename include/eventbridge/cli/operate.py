@@ -274,7 +274,14 @@ def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoRe
 
 
 def _show_published(published: PublishedRules) -> None:
-    print_line(f"{plural(published.rules, 'rule', 'rules')} in force")
     for what, names in (("changed", published.changed), ("removed", published.removed)):
         for name in names:
             print_line(f"{what}: {name}")
+    rules = plural(published.rules, "rule", "rules")
+    if not (published.changed or published.removed):
+        print_line(f"{rules} published. None has changed since the last time.")
+        return
+    print_line(
+        f"{rules} published, {len(published.changed):,} changed or added, {len(published.removed):,} removed. "
+        f"The next batch of each runner uses {'it' if published.rules == 1 else 'them'}."
+    )

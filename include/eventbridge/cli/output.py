@@ -252,6 +252,24 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
 
 
+def end_text(what: str, name: str, state: str, taken: str, outcomes: Mapping[str, int]) -> str:
+    """Return what a redrive or replay did until its command ended, and what happens next.
+
+    `what` is `redrive` or `replay`, `taken` is what it took, with the number. `outcomes` counts its deliveries.
+    """
+    ended = "interrupted" if state == "running" else state
+    head = f"{what.capitalize()} {name} {ended}: {taken} taken, {counts_text(outcomes) or 'none delivered'}."
+    if ended in ("interrupted", "paused"):
+        return f"{head} `eventbridge {what}s resume {name[:8]}` continues it."
+    if state == "cancelled":
+        return f"{head} What it did not take stays as it is."
+    if outcomes.get("pending"):
+        return f"{head} The DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending ones again."
+    if outcomes.get("dead_lettered"):
+        return f"{head} `eventbridge dead-letters list` shows why some became dead letters."
+    return f"{head} Nothing of it is left to do."
+
+
 def selection_text(selection: Mapping[str, Any], rate: float | None, options: Mapping[str, bool]) -> str:
     """Return what a redrive or replay selects, its rate, and the options that are set, as one text."""
     parts = [f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in selection.items()]

@@ -15,6 +15,7 @@ from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_rec
 from eventbridge.cli.output import (
     JsonOption,
     counts_text,
+    end_text,
     note,
     plural,
     print_line,
@@ -117,14 +118,14 @@ def _deliver(runtime: Runtime, request: Redrive, spark: str | None, interrupts: 
     """Deliver a redrive until it ends, and print its results; exits with the code of an interrupt or of damage."""
     from eventbridge.control.consecutive_batches import deliver_redrive
     from eventbridge.dead_letters.redrive_plan import survey_of
-    from eventbridge.dead_letters.redrives import Marks
+    from eventbridge.dead_letters.redrives import Marks, redrive_document
 
     with ExitStack() as stack:
         stack.enter_context(_exclusive(runtime, request))
         interrupts.begin()
         router = _router(runtime, request, spark, stack, interrupts)
         with shown_progress("redriving", "dead letters") as progress:
-            batches = deliver_redrive(runtime, request.redrive_id, router, interrupts.stop, progress)
+            deliver_redrive(runtime, request.redrive_id, router, interrupts.stop, progress)
         request = runtime.ledger.redrives.get(request.redrive_id)
         marks = Marks(runtime)
         counts, damaged = marks.counts(request), marks.damaged
@@ -132,7 +133,11 @@ def _deliver(runtime: Runtime, request: Redrive, spark: str | None, interrupts: 
             left = survey_of(runtime, request)
             damaged |= left.damaged
             _note_skipped(left)
-    _show_end(request, batches, counts, as_json=as_json)
+    if as_json:
+        show_document(redrive_document(request, counts))
+    else:
+        taken = plural(counts.total(), "dead letter", "dead letters")
+        print_line(end_text("redrive", request.redrive_id, request.state, taken, counts))
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
     warn_about_damage(damaged)
@@ -224,20 +229,6 @@ def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitSt
 
     url = spark_url(runtime.settings, spark, stack)
     return ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
-
-
-def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:
-    from eventbridge.dead_letters.redrives import redrive_document
-
-    if as_json:
-        show_document(redrive_document(request, counts))
-        return
-    print_line(
-        f"{request.state}: {plural(batches, 'batch', 'batches')}, "
-        f"{plural(counts.total(), 'dead letter', 'dead letters')} taken: {counts_text(counts) or 'none'}"
-    )
-    if counts["pending"]:
-        note("the DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
 
 
 def _note_skipped(survey: Survey) -> None:

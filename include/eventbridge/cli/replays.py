@@ -14,6 +14,7 @@ from eventbridge.cli.options import LandedBefore, LandedSince, refuse_empty, tak
 from eventbridge.cli.output import (
     JsonOption,
     counts_text,
+    end_text,
     note,
     plural,
     print_line,
@@ -234,19 +235,14 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
         interrupts.begin()
         with shown_progress("replaying", "archived events") as progress:
-            batches = deliver_replay(runtime, request.replay_id, router, interrupts.stop, progress)
+            deliver_replay(runtime, request.replay_id, router, interrupts.stop, progress)
         request = runtime.ledger.replays.get(request.replay_id)
         account = account_of(runtime, request)
     if as_json:
         show_document(_document(request, account))
     else:
-        print_line(
-            f"{request.state}: {plural(batches, 'batch', 'batches')}, "
-            f"{plural(account.taken, 'event', 'events')} taken: "
-            f"{counts_text(account.outcomes) or 'none delivered'}"
-        )
-        if account.outcomes["pending"]:
-            note("the DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
+        taken = plural(account.taken, "event", "events")
+        print_line(end_text("replay", request.replay_id, request.state, taken, account.outcomes))
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 

@@ -50,7 +50,7 @@ def create(
         show_document({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
         return
     print_line(secret)
-    note("the token is shown only once: store it with your secrets")
+    note(f"token {name} created with {', '.join(token.scopes)}. It is shown only once: store it with your secrets")
 
 
 @app.command("list", short_help="List tokens, without their secrets.")

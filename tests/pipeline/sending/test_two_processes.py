@@ -139,6 +139,6 @@ def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Se
 
     assert process.returncode == 143
     assert out.decode().splitlines() == [
-        "stopped: 3 events in 1 batch committed",
-        "3 deliveries are pending; a later run sends those that are due",
+        "3 events of runner orders in 1 batch committed. Later events wait for the next process.",
+        "3 deliveries are pending; a later run sends those that are due.",
     ]
