@@ -113,7 +113,14 @@ CHUNK = {
 
 
 SHAPES: dict[tuple[str, ...], Any] = {
-    ("rules", "check"): {"errors": [], "hash": "str", "buses": "int", "rules": "int", "tests": "int", "warnings": []},
+    ("rules", "check"): {
+        "errors": [],
+        "rule_set": "str",
+        "buses": "int",
+        "rules": "int",
+        "tests": "int",
+        "warnings": [],
+    },
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
         {
             "line": "int",
@@ -228,7 +235,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "unsendable": [],
         "disabled": [],
         "expectation": "null",
-        "deliveries": "int",
+        "released": "int",
     },
     ("quality", "list"): [],
     ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
@@ -345,6 +352,20 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "left": [{"of": "str", "count": "int", "why": "str"}],
     },
     ("redrives", "start", "--target", "bad"): REDRIVE,
+    ("replays", "start", "orders", "--from", "1h", "--dry-run"): {
+        "files": "int",
+        "read": "int",
+        "taken": "int",
+        "deliveries": {"*": "int"},
+        "samples": {"*": ["str"]},
+        "more": "bool",
+    },
+    ("init", "FOLDER"): {"folder": "str", "created": "bool", "files": [{"file": "str", "written": "bool"}]},
+    ("init-airflow", "FOLDER", "--create"): {
+        "folder": "str",
+        "created": "bool",
+        "files": [{"file": "str", "written": "bool"}],
+    },
     ("redrives", "list"): [],
     ("status", "--chunks"): [CHUNK],
     ("status", "--failures"): [CHUNK],
@@ -353,7 +374,9 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "token": "str",
         "name": "str",
         "scopes": ["str"],
+        "made_at": "str",
         "expires_at": "str",
+        "revoked_at": "null",
     },
     ("stats",): {
         "since": "str",

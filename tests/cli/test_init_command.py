@@ -46,4 +46,8 @@ def test_json_names_the_files(tmp_path: Path, eventbridge: Callable[..., Any]) -
     """One document, for programs."""
     result = eventbridge("init", str(tmp_path / "first"), "--json")
 
-    assert result.json == {"folder": str(tmp_path / "first"), "files": ["orders.jsonl", "rules/orders.yaml"]}
+    assert result.json == {
+        "folder": str(tmp_path / "first"),
+        "created": True,
+        "files": [{"file": name, "written": True} for name in ("orders.jsonl", "rules/orders.yaml")],
+    }

@@ -35,6 +35,7 @@ def test_a_document_has_its_shape(arguments: tuple[str, ...], delivered: Any, ev
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     entries = str(delivered.folder / "dead-letters.jsonl")
     given = {"one.jsonl": one, "dead-letters.jsonl": entries, "BAD": listed[0]["name"]}
+    given["FOLDER"] = str(delivered.folder / "new")
 
     result = eventbridge(*(given.get(argument, argument) for argument in arguments), "--json")
 

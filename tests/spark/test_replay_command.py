@@ -39,9 +39,12 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
     resumed = run("replays", "resume", begun)
 
     assert would == {
+        "files": 2,
         "read": 4,
         "taken": 2,
-        "deliveries": [{"of": "all-orders/archive", "deliveries": 2, "samples": ["1", "3"]}],
+        "deliveries": {"all-orders/archive": 2},
+        "samples": {"all-orders/archive": ["1", "3"]},
+        "more": False,
     }
     assert output.endswith(" done: 2 events taken, 2 delivered. Nothing of it is left to do.\n")
     assert shown == listed

@@ -63,12 +63,14 @@ def init(
         raise UserError(f"the folder {folder} holds files already. Name a new one")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file. Name a new folder")
+    created = not folder.exists()
     for name, text in FILES.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     if as_json:
-        show_document({"folder": str(folder), "files": sorted(FILES)})
+        files = [{"file": name, "written": True} for name in sorted(FILES)]
+        show_document({"folder": str(folder), "created": created, "files": files})
         return
     print_line(f"Created {folder} with a rule, its tests and three events. Try them:\n")
     for command in [f"cd {folder}", *_COMMANDS.splitlines()]:

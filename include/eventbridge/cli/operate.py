@@ -169,7 +169,7 @@ def _release_text(released: Released) -> str:
     if released.skipped:
         (skipped,) = released.skipped
         return f"{released.rule}: {_delivery_text(skipped)} becomes a dead letter, and the next delivery is sent"
-    lines = [_expectation_line(released)] if released.expectation is not None or released.deliveries else []
+    lines = [_expectation_line(released)] if released.expectation is not None or released.released else []
     lines += [f"{released.rule}: {_delivery_text(each)} is tried again" for each in released.retried]
     lines += [
         f"{released.rule}: {_delivery_text(each)} has no payload, so it stays on hold. "
@@ -191,9 +191,9 @@ def _expectation_line(released: Released) -> str:
     if hold is not None:
         since = f"{cell_text(hold.since)} UTC ({cell_text(hold.reason)})"
         head = f"Rule {released.rule} released; it was on hold since {since}"
-    if not released.deliveries:
+    if not released.released:
         return f"{head}; nothing waits"
-    return f"{head}; due now: {plural(released.deliveries, 'delivery', 'deliveries')}"
+    return f"{head}; due now: {plural(released.released, 'delivery', 'deliveries')}"
 
 
 def _routing_line(released: Released) -> str:

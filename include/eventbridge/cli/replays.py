@@ -268,14 +268,10 @@ def _show_changed(replay: Replay, state: str, *, changed: bool, as_json: bool) -
 
 
 def _show_survey(survey: ReplaySurvey, *, as_json: bool) -> None:
-    deliveries = [
-        {"of": of, "deliveries": count, "samples": survey.samples[of]}
-        for of, count in sorted(survey.deliveries.items())
-    ]
     if as_json:
-        show_document({"read": survey.events, "taken": survey.taken, "deliveries": deliveries})
+        show_document(survey)
         return
-    print_line(f"{plural(survey.events, 'archived event', 'archived events')} read, {survey.taken:,} would be taken")
+    print_line(f"{plural(survey.read, 'archived event', 'archived events')} read, {survey.taken:,} would be taken")
     show_table(
         "Would be delivered",
         ["rule/target", "deliveries", "first events"],

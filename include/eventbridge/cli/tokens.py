@@ -47,7 +47,7 @@ def create(
     with open_runtime(is_action=True) as runtime:
         token, secret = create_token(runtime, name, scope, seconds, owner or ())
     if as_json:
-        show_document({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
+        show_document({"token": secret} | vars(token))
         return
     print_line(secret)
     note(f"token {name} created with {', '.join(token.scopes)}. It is shown only once: store it with your secrets")

@@ -39,7 +39,7 @@ class RulesChecked:
         if self.rules is None:
             return {"errors": self.errors}
         counts = {"buses": len(self.rules.buses), "rules": len(self.rules.rules), "tests": self.tests}
-        return {"errors": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
+        return {"errors": [], "rule_set": self.rules.hash, **counts, "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
         """Return a warning for each condition that can never match, or that cannot match in every content mode."""

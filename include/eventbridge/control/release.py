@@ -27,7 +27,7 @@ class Released:
 
     `hold` is the hold for failed routing that was lifted, or None. `deferred_matches` is the number of deferred matches
     that are due now, and `events` the number of their events. If the matches are still waiting, `waits_for` is the
-    reason. `expectation` is the hold for a failed expectation that was lifted, or None, and `deliveries` is the number
+    reason. `expectation` is the hold for a failed expectation that was lifted, or None, and `released` is the number
     of deliveries that waited for that and are due now. `retried`, `skipped` and `unsendable` are the deliveries that
     blocked the rule, because their target does not permit dead letters. The `unsendable` ones have no payload and stay
     on hold. `disabled` has the rule's disabled targets, whose deliveries stay on hold.
@@ -43,14 +43,14 @@ class Released:
     unsendable: tuple[DeliveryOnHold, ...] = ()
     disabled: tuple[str, ...] = ()
     expectation: ExpectationHold | None = None
-    deliveries: int = 0
+    released: int = 0
 
     @property
     def nothing(self) -> bool:
         """Whether there was nothing to release."""
         deliveries = self.retried or self.skipped or self.unsendable
         holds = self.hold is not None or self.expectation is not None
-        return not (holds or self.deliveries or self.deferred_matches or self.waits_for or deliveries)
+        return not (holds or self.released or self.deferred_matches or self.waits_for or deliveries)
 
 
 def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Released:
@@ -71,7 +71,7 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
         unsendable=tuple(unsendable),
         disabled=tuple(disabled),
         expectation=hold,
-        deliveries=deliveries,
+        released=deliveries,
     )
 
 

@@ -35,7 +35,7 @@ class ReplaySurvey:
     """
 
     files: int = 0
-    events: int = 0
+    read: int = 0
     taken: int = 0
     deliveries: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[str]] = field(default_factory=dict)
@@ -62,9 +62,9 @@ def survey(
                 return found
             events, _ = chooser.events(each, first)
             found.files += 1
-            found.events += each[0].rows
+            found.read += each[0].rows
             found.taken += events.num_rows
-            progress(found.events, total)
+            progress(found.read, total)
             if events.num_rows:
                 _count(runtime, replay, part, each[0].rule_set, events, found)
     return found

@@ -56,7 +56,7 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
 
     released = release_rule(sending.runtime, "orders")
     assert released.expectation is not None
-    assert (released.expectation.detail, released.deliveries) == ("matches is 6, expected at most 5", 3)
+    assert (released.expectation.detail, released.released) == ("matches is 6, expected at most 5", 3)
     sending.deliver()
 
     assert received(sending) == {"/healthy/crm": 9, "/healthy/note": 9}

@@ -315,7 +315,7 @@ def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
 
     found = survey(runtime, WrittenReplayRequest("orders", since="1h").read(runtime.ledger.now(), runtime.rule_set()))
 
-    assert (found.events, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
+    assert (found.read, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
     assert len(found.samples["orders/crm"]) == 3
     assert set(found.samples["orders/crm"]) <= set(ids(sending))
     assert (runtime.ledger.replays.all(), len(sending.requests())) == ([], 5)

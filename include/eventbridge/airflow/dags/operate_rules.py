@@ -103,7 +103,7 @@ def _summary(released: Released) -> str:
     if released.nothing:
         return f"{released.rule} is not on hold, and has nothing to release"
     events = f"events of deferred matches ({released.events})" if released.deferred_matches else ""
-    deliveries = released.deliveries + len(released.retried)
+    deliveries = released.released + len(released.retried)
     due = " and ".join(part for part in (events, f"deliveries ({deliveries})" if deliveries else "") if part)
     parts = [f"{released.rule}: released", f"due now: {due or 'nothing'}"]
     if released.waits_for:

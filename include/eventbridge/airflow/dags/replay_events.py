@@ -181,9 +181,7 @@ def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
     from eventbridge.replay.survey import survey
 
     would = survey(runtime, request)
-    log.info(
-        "dry run, nothing is sent: of %s archived events read, the replay would take %s", would.events, would.taken
-    )
+    log.info("dry run, nothing is sent: of %s archived events read, the replay would take %s", would.read, would.taken)
     for name, count in sorted(would.deliveries.items()):
         events = ", ".join(would.samples[name])
         log.info("the replay would make %s deliveries to %s, for example of events %s", count, name, events)
