@@ -14,7 +14,7 @@ from eventbridge.runtime.runtime import Runtime
 
 PrintLine = Callable[[str], None]
 
-_COLUMNS = ("matched", "delivered", "pending", "dead")
+_COLUMNS = ("matched", "delivered", "pending", "dead_lettered")
 
 
 def differences(runtime: Runtime, audited: Audit, rules: RuleSet, received: Path, print_line: PrintLine) -> list[str]:
@@ -47,9 +47,9 @@ def print_reconciliation(audited: Audit, print_line: PrintLine) -> list[str]:
     sums = {name: sum(row[name] for row in audited.deliveries.values()) for name in _COLUMNS}
     print_line(
         f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['pending']:,} pending + "
-        f"{sums['dead']:,} dead-lettered"
+        f"{sums['dead_lettered']:,} dead-lettered"
     )
-    is_reconciled = sums["matched"] == sums["delivered"] + sums["pending"] + sums["dead"]
+    is_reconciled = sums["matched"] == sums["delivered"] + sums["pending"] + sums["dead_lettered"]
     return [] if is_reconciled else ["the sums of deliveries do not add up"]
 
 

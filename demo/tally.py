@@ -50,7 +50,7 @@ def table(tallies: dict[tuple[str, str], Tally], audited: Audit) -> list[list[st
     for key, sums in audited.deliveries.items():
         rule, _, target = key.partition("/")
         found = tallies.get((rule, target), Tally())
-        counts = [sums["matched"], sums["delivered"], len(found.retried), sums["pending"], sums["dead"]]
+        counts = [sums["matched"], sums["delivered"], len(found.retried), sums["pending"], sums["dead_lettered"]]
         times = [found.quantile(0.5), found.quantile(0.99)]
         rows.append([key, *(f"{count:,}" for count in counts), *("-" if t is None else f"{t:.1f}" for t in times)])
     return [head, *rows]

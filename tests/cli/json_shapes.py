@@ -259,7 +259,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             "tombstone": "int",
             "valid": "int",
         },
-        "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "pending": "int"}},
+        "deliveries": {"*": {"matched": "int", "delivered": "int", "dead_lettered": "int", "pending": "int"}},
         "differences": [],
     },
     ("events", "why", "o1"): {

@@ -38,15 +38,15 @@ def _wrong_reconciliation(trial: Trial) -> Iterator[str]:
 
 def _rows(trial: Trial) -> dict[str, dict[str, int]]:
     def row(count: int, **other: int) -> dict[str, int]:
-        return {"matched": count, "delivered": count, "dead": 0, "pending": 0, **other}
+        return {"matched": count, "delivered": count, "dead_lettered": 0, "pending": 0, **other}
 
     size, kind = trial.scene.size, KINDS[trial.kind]
     if kind.events == "bills":
         return {f"{BUDGETED_RULE}/bills": row(size.valid)}
     bad = (
-        row(2 * size.valid, delivered=size.valid, dead=size.valid)
+        row(2 * size.valid, delivered=size.valid, dead_lettered=size.valid)
         if kind.bad_is_fixed
-        else row(size.valid, delivered=0, dead=size.valid)
+        else row(size.valid, delivered=0, dead_lettered=size.valid)
     )
     all_orders = {f"all-orders/{target}": row(size.valid) for target in ("healthy", "late", "lines")}
     moves = {"ordered-moves/strict": row(size.moves)} if kind.events == "orders" else {}

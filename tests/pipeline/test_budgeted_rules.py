@@ -119,7 +119,12 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["expensive/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
+    assert reconciliation.deliveries["expensive/lines"] == {
+        "matched": 8,
+        "delivered": 6,
+        "dead_lettered": 2,
+        "pending": 0,
+    }
 
 
 def test_a_program_that_fails_is_a_dead_letter_like_any_other(budgeted_site: BudgetedSite, order: Order) -> None:

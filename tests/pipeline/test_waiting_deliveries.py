@@ -123,7 +123,12 @@ def test_an_event_says_when_it_is_delivered(budgeted_site: BudgetedSite, order: 
     assert budgeted_site.received() == ["2", "3", "4", "5", "1"]
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "pending": 0}
+    assert reconciliation.deliveries["waiting/lines"] == {
+        "matched": 5,
+        "delivered": 5,
+        "dead_lettered": 0,
+        "pending": 0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def show_reconciliation(result: Audit) -> None:
             "Deliveries",
             ["rule/target", "matched", "delivered", "pending", "dead-lettered"],
             [
-                [key, row["matched"], row["delivered"], row["pending"], row["dead"]]
+                [key, row["matched"], row["delivered"], row["pending"], row["dead_lettered"]]
                 for key, row in result.deliveries.items()
             ],
         )

@@ -260,10 +260,15 @@ def _delivery_sums(
     `pending` counts all deliveries that are pending now. In the audit of one batch, for which `committed` is None, it
     counts those that the batch made pending.
     """
-    sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
+    sums: dict[str, dict[str, int]] = defaultdict(
+        lambda: {"matched": 0, "delivered": 0, "dead_lettered": 0, "pending": 0}
+    )
     for batch, each in reconciliation:
-        columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
-        columns.append(("matched", each.copies))
+        columns: list[tuple[str, Mapping[str, Fingerprint]]] = [
+            ("delivered", each.delivered),
+            ("dead_lettered", each.dead),
+            ("matched", each.copies),
+        ]
         if batch.has_route_stage or batch.kind == "redrive":
             columns.append(("matched", each.matched))
         if committed is None:

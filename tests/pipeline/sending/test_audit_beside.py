@@ -41,4 +41,4 @@ def test_a_batch_committed_meanwhile_is_no_difference(sending: Sending, clock: R
     assert [each.differences for each in found] == [()] * len(found)
     for each in found:
         for target, counts in each.deliveries.items():
-            assert counts["matched"] == counts["delivered"] + counts["dead"] + counts["pending"], target
+            assert counts["matched"] == counts["delivered"] + counts["dead_lettered"] + counts["pending"], target

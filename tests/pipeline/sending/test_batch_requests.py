@@ -141,7 +141,7 @@ def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Ca
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert (reconciliation(runtime)["delivered"], reconciliation(runtime)["dead"]) == (19, 1)
+    assert (reconciliation(runtime)["delivered"], reconciliation(runtime)["dead_lettered"]) == (19, 1)
     [dead_letter] = dead_letters(runtime)
     assert (dead_letter["event_id"], dead_letter["reason"]) == ("x", "non_retryable")
 

@@ -43,8 +43,8 @@ def test_a_queue_gets_the_dead_letters_whole(sending: Sending, tmp_path: Path) -
     assert sending.runtime.ledger.pending.counts() == []
     found = audit(sending.runtime)
     assert found.differences == ()
-    assert found.deliveries[f"orders/{QUEUE}"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
-    assert found.deliveries["orders/crm"] == {"matched": 3, "delivered": 0, "dead": 3, "pending": 0}
+    assert found.deliveries[f"orders/{QUEUE}"] == {"matched": 3, "delivered": 3, "dead_lettered": 0, "pending": 0}
+    assert found.deliveries["orders/crm"] == {"matched": 3, "delivered": 0, "dead_lettered": 3, "pending": 0}
 
 
 def test_an_http_queue_knows_copies_by_ids_of_their_own(sending: Sending) -> None:

@@ -58,7 +58,7 @@ def test_an_event_that_comes_too_late_is_never_sent(sending: Sending, clock: Run
 
     assert entries(runtime) == [("deadline_missed", 0)] * 2
     assert len(sending.requests()) == 1
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead_lettered": 2, "pending": 0}
 
 
 def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:

@@ -104,7 +104,7 @@ def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: s
         == reconciliation.deliveries["orders/late"]["delivered"]
         == ORDERS
     )
-    assert reconciliation.deliveries["orders/bad"]["dead"] == len(list(dead_letters(runtime))) == ORDERS
+    assert reconciliation.deliveries["orders/bad"]["dead_lettered"] == len(list(dead_letters(runtime))) == ORDERS
     assert len(received) == len(set(received)) == 2 * ORDERS
 
 
@@ -183,7 +183,12 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
     assert runtime.ledger.batches.get(batch_id).state == "committed"
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
+    assert reconciliation.deliveries["orders/crm"] == {
+        "matched": ORDERS,
+        "delivered": ORDERS,
+        "dead_lettered": 0,
+        "pending": 0,
+    }
     assert len(sending.requests()) == 2 * ORDERS
 
 
@@ -233,5 +238,10 @@ def test_half_a_response_of_the_server_costs_a_try(sending: Sending, mortal: Pos
     assert proxy.done >= 5
     assert {batch.state for batch in ended.ledger.batches.find()} == {"committed"}
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
+    assert reconciliation.deliveries["orders/crm"] == {
+        "matched": ORDERS,
+        "delivered": ORDERS,
+        "dead_lettered": 0,
+        "pending": 0,
+    }
     assert len({each["webhook_id"] for each in sending.requests()}) == 2 * ORDERS

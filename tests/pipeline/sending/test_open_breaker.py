@@ -87,7 +87,7 @@ def test_a_target_that_heals_comes_back_by_itself(sending: Sending, clock: Runni
     assert batch_id is not None
     assert [chunk.handed_out for chunk in runtime.ledger.chunks.list_for_batch(batch_id)] == [True]
     sending.deliver()
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 57, "delivered": 57, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 57, "delivered": 57, "dead_lettered": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 57
 
 

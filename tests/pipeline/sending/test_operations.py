@@ -228,7 +228,7 @@ def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
     assert alert["webhook_id"]
     assert len(events_on_operations_bus(sending)) == 1
     reconciliation = audit(runtime)
-    assert reconciliation.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "pending": 0}
+    assert reconciliation.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead_lettered": 1, "pending": 0}
     assert reconciliation.differences == ()
 
 

@@ -61,7 +61,7 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
 
     assert recorder.got["a"] == list(range(9))
     assert audit(runtime).differences == ()
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead_lettered": 0, "pending": 0}
 
 
 class Try:
@@ -128,7 +128,12 @@ def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: Runnin
     later(sending, clock, rounds=4)
 
     assert recorder.got["a"] == [0, 2, 4]
-    assert audit(sending.runtime).deliveries["orders/crm"] == {"matched": 5, "delivered": 3, "dead": 2, "pending": 0}
+    assert audit(sending.runtime).deliveries["orders/crm"] == {
+        "matched": 5,
+        "delivered": 3,
+        "dead_lettered": 2,
+        "pending": 0,
+    }
 
 
 def test_events_without_a_value_are_ordered_among_themselves(
@@ -181,8 +186,8 @@ def test_without_tolerance_a_rule_is_held_and_no_other_target_notices(
 
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "pending": 0}
-    assert reconciliation.deliveries["orders/strict"]["dead"] == 0
+    assert reconciliation.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead_lettered": 1, "pending": 0}
+    assert reconciliation.deliveries["orders/strict"]["dead_lettered"] == 0
     assert reconciliation.deliveries["orders/strict"]["pending"] >= 3
     (held,) = deliveries_on_hold(runtime, "orders").values()
     assert (held.target, held.reason) == ("strict", "non_retryable")
@@ -208,7 +213,12 @@ def test_a_held_rule_continues_once_the_delivery_is_taken(
     assert released.retried == (held,)
     got = recorder.got["a"]
     assert sorted(got) == [0, 1, 2, 3]
-    assert audit(runtime).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/strict"] == {
+        "matched": 4,
+        "delivered": 4,
+        "dead_lettered": 0,
+        "pending": 0,
+    }
     assert deliveries_on_hold(runtime, "orders") == {}
 
 
@@ -356,7 +366,7 @@ def test_a_target_disabled_by_410_keeps_its_order(sending: Sending, clock: Runni
     later(sending, clock)
 
     assert recorder.got["a"] == [0, 2, 3]
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead": 1, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead_lettered": 1, "pending": 0}
 
 
 def test_shards_share_the_in_flight_limit(

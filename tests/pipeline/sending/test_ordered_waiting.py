@@ -66,7 +66,7 @@ def test_a_delivery_that_waits_blocks_its_key_and_no_other(
 
     assert recorder.got["a"] == [0, 1, 2, 3, 4]
     assert audit(runtime).differences == ()
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 10, "delivered": 10, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 10, "delivered": 10, "dead_lettered": 0, "pending": 0}
 
 
 def test_later_pieces_do_not_overtake_a_waiting_row(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -158,7 +158,12 @@ def test_without_tolerance_the_whole_target_waits(sending: Sending, clock: Runni
     move_to(clock, NOON + HOUR)
     sending.deliver()
 
-    assert audit(runtime).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/strict"] == {
+        "matched": 4,
+        "delivered": 4,
+        "dead_lettered": 0,
+        "pending": 0,
+    }
     assert deliveries_on_hold(runtime, "orders") == {}
 
 
@@ -229,7 +234,7 @@ def test_rows_behind_a_waiting_row_do_not_age(sending: Sending, clock: RunningCl
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2]
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 3, "dead_lettered": 0, "pending": 0}
 
 
 def test_hours_that_change_in_the_file_count_at_once(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:

@@ -82,7 +82,7 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     sending.rules(crm="/healthy/crm", note="/healthy/note")
     sending.deliver()
 
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead_lettered": 0, "pending": 0}
     assert audit(runtime).differences == ()
 
 
@@ -124,8 +124,8 @@ def test_a_delivery_ends_at_its_age_although_its_target_is_paused_for_longer(
     clock.advance(20)
     sending.deliver()
 
-    assert before == {"matched": 4, "delivered": 0, "dead": 0, "pending": 4}
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 4, "delivered": 0, "dead": 4, "pending": 0}
+    assert before == {"matched": 4, "delivered": 0, "dead_lettered": 0, "pending": 4}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 4, "delivered": 0, "dead_lettered": 4, "pending": 0}
     assert {dead_letter["reason"] for dead_letter in dead_letters(runtime)} == {"maximum_event_age"}
     assert len(sent(sending, "/throttle/3600/aged")) == 1
     assert audit(runtime).differences == ()

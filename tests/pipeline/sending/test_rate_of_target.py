@@ -54,7 +54,7 @@ def test_deliveries_over_the_rate_go_to_the_slow_lane_untried(sending: Sending) 
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 40
     assert commit(runtime, batch.batch_id)
     sending.deliver()
-    assert audit(runtime).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead_lettered": 0, "pending": 0}
     assert audit(runtime).differences == ()
 
 

@@ -28,7 +28,7 @@ def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock:
 
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead": 0, "pending": 0}
+    assert reconciliation.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead_lettered": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 8
     assert {row.state for row in runtime.ledger.pending.find()} == {"closed"}
 
@@ -245,7 +245,7 @@ def test_enabling_a_target_releases_what_was_held(sending: Sending, clock: Runni
     reconciliation = audit(runtime).deliveries["orders/crm"]
     assert released >= 8
     assert reconciliation["delivered"] == released
-    assert reconciliation["delivered"] + reconciliation["dead"] == 10
+    assert reconciliation["delivered"] + reconciliation["dead_lettered"] == 10
 
 
 def test_deliveries_on_hold_after_a_410_end_at_their_age(sending: Sending, clock: RunningClock) -> None:

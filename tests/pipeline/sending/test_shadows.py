@@ -39,7 +39,12 @@ def test_whatever_a_shadow_responds_it_is_tried_once(sending: Sending, clock: Ru
     assert [event for event in events_on_operations_bus(sending) if event["data"].get("target") == "mirror"] == []
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "pending": 0}
+    assert reconciliation.deliveries["orders/mirror"] == {
+        "matched": 41,
+        "delivered": 41,
+        "dead_lettered": 0,
+        "pending": 0,
+    }
     (report,) = shadow_reports(runtime, "orders", "1d", None, 3)
     assert (report.compared, report.other_outputs, report.failed, report.not_sent) == (41, 0, 41, 0)
     assert (report.responded, report.other_responses, len(report.samples)) == (41, 41, 3)

@@ -27,7 +27,7 @@ from eventbridge.upkeep.maintain import maintain
 from eventbridge.upkeep.run import RetentionRun
 from eventbridge.views.stats import daily_stats
 
-OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pending"}
+OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead_lettered", "pending": "pending"}
 
 
 def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
@@ -61,8 +61,8 @@ def test_stats_agree_with_the_reconciliation(sending: Sending, clock: RunningClo
     assert reconciliation.differences == ()
     found = of_targets(runtime)
     for key, sums in reconciliation.deliveries.items():
-        assert {name: found[key][name] for name in ("delivered", "dead")} == {
-            name: sums[name] for name in ("delivered", "dead")
+        assert {name: found[key][name] for name in ("delivered", "dead_lettered")} == {
+            name: sums[name] for name in ("delivered", "dead_lettered")
         }
         matched = sum(
             each.matched for each in sums_ever(runtime.ledger, "target") if f"{each.key.rule}/{each.key.target}" == key
@@ -143,8 +143,8 @@ def test_a_commit_that_dies_anywhere_counts_once(
         commit(wreck.runtime, batch.batch_id)
 
         assert of_targets(wreck.runtime) == {
-            "orders/bad": {"delivered": 0, "dead": 8, "pending": 0},
-            "orders/crm": {"delivered": 8, "dead": 0, "pending": 0},
+            "orders/bad": {"delivered": 0, "dead_lettered": 8, "pending": 0},
+            "orders/crm": {"delivered": 8, "dead_lettered": 0, "pending": 0},
         }
         assert counted(wreck.runtime, "bus")["valid"] == 8
 
