@@ -81,7 +81,7 @@ def test_a_full_disk_exits_with_3(shop: Any) -> None:
     result = shop.run_process(*DELIVER, env=lines)
 
     assert result.code == 3
-    assert result.out.startswith("stopped: 0 batches")
+    assert result.out == "0 batches and 0 retry batches of runner orders committed.\n"
     assert "no new batch is planned: the store" in result.err
 
 
