@@ -169,10 +169,14 @@ def test_an_asset_event_has_the_payload_and_the_delivery_id(airflow: AirflowServ
 @pytest.mark.parametrize(
     ("fields", "payload", "text"),
     [
-        ("dag_id: load_orders", b'"text"', "the conf of a DAG run is a JSON object, but the payload is not"),
-        ("dag_id: load_orders", b'{"n": NaN}', "the conf of a DAG run is a JSON object, but the payload is not"),
-        ("asset: orders", b"[1]", "the extra of an asset event is a JSON object, but the payload is not"),
-        ("asset: orders, partition_key: day", b'{"day": 3}', "the member 'day' of the payload is the partition key"),
+        ("dag_id: load_orders", b'"text"', "the conf of a DAG run must be a JSON object, but the payload is not"),
+        ("dag_id: load_orders", b'{"n": NaN}', "the conf of a DAG run must be a JSON object, but the payload is not"),
+        ("asset: orders", b"[1]", "the extra of an asset event must be a JSON object, but the payload is not"),
+        (
+            "asset: orders, partition_key: day",
+            b'{"day": 3}',
+            "'day' of the payload, the partition key, must be text",
+        ),
     ],
 )
 def test_a_payload_that_airflow_cannot_take_is_refused_alone(
@@ -212,20 +216,20 @@ def test_eventbridges_own_account_is_not_for_rules(airflow: AirflowServer, tmp_p
     target = read(tmp_path, f"allow_http: true, dag_id: x, url: '{airflow.url}'").model_copy(
         update={"connection": "eventbridge_airflow"}
     )
-    with pytest.raises(ConnectionUnusable, match="EventBridge's own for Airflow's API"):
+    with pytest.raises(ConnectionUnusable, match="EventBridge's own connection to Airflow's API"):
         open_target("r", target, lambda name: Connection(name, "http", airflow.url), now)
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ("", "has a dag_id or an asset"),
-        ("dag_id: a, asset: b", "has either dag_id or asset"),
-        ("dag_id: a/b", "'a/b' is not the id of a DAG"),
+        ("", "must have dag_id or asset"),
+        ("dag_id: a, asset: b", "must have dag_id or asset, not both"),
+        ("dag_id: a/b", "'a/b' is not a valid DAG id"),
         ("dag_id: eventbridge_redrive_dead_letters", "is a DAG of EventBridge, which rules may not start"),
         ("asset: a, batch: {count: 2}", "batch puts many events into one DAG run"),
         ("dag_id: a, batch: {}", "batch is empty"),
-        ("dag_id: a, batch: {count: 2}, ordering_key: $.subject", "ordering_key is about single deliveries"),
+        ("dag_id: a, batch: {count: 2}, ordering_key: $.subject", "ordering_key applies to single deliveries"),
         ("dag_id: a, url: 'http://airflow.example'", "http"),
         ("dag_id: a, content_mode: binary", "content_mode"),
     ],

@@ -240,7 +240,7 @@ def test_a_name_that_cannot_be_resolved_here_is_not_sent_to_the_proxy(tmp_path: 
     ("fields", "said"),
     [
         ({"extra": {}}, "is not marked as a proxy"),
-        ({"type": "aws"}, "takes a connection of type http"),
+        ({"type": "aws"}, "requires a connection of type http"),
         ({"port": None}, "does not name the host and port of a proxy"),
         ({"host": ""}, "does not name the host and port of a proxy"),
         ({"host": "socks5://proxy.example"}, "does not name the host and port of a proxy"),

@@ -51,14 +51,18 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     dag_id, asset = fields.text("dag_id"), fields.text("asset")
     if bool(dag_id) == bool(asset):
         where = "dag_id" if dag_id else "type"
-        what = "a target of the type airflow has " + ("either dag_id or asset" if dag_id else "a dag_id or an asset")
-        fields.add_to(where, what, "Write dag_id: load_orders to start DAG runs, or asset: orders to make asset events")
+        what = "a target of the type airflow must have " + (
+            "dag_id or asset, not both" if dag_id else "dag_id or asset"
+        )
+        fields.add_to(
+            where, what, "Write dag_id: load_orders to start DAG runs, or asset: orders to create asset events"
+        )
     if dag_id and not _DAG_ID.fullmatch(dag_id):
-        fields.add_to("dag_id", f"{dag_id[:60]!r} is not the id of a DAG", "Write letters, digits and _ - . only")
+        fields.add_to("dag_id", f"{dag_id[:60]!r} is not a valid DAG id", "Use only letters, digits and _ - .")
     if dag_id.startswith(_OWN_DAGS):
         what = f"{dag_id[:60]!r} is a DAG of EventBridge, which rules may not start"
-        fields.add_to("dag_id", what, "Name a DAG of yours")
-    of_events = {} if transform is None else _of_events(fields, asset)
+        fields.add_to("dag_id", what, "Name one of your own DAGs")
+    of_events = {} if transform is None else _read_event_fields(fields, asset)
     return {
         "connection": fields.name("connection", required=True),
         "url": url,
@@ -72,21 +76,23 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     }
 
 
-def _of_events(fields: Fields, asset: str) -> dict[str, Any]:
+def _read_event_fields(fields: Fields, asset: str) -> dict[str, Any]:
     """Return the fields that a dead letter queue does not have."""
     mode = fields.choice("content_mode", "structured", ("structured", "data"))
     batch = None
     if fields.get("batch") is not None:
         if asset:
             fields.refuse(
-                ("batch",), "{} puts many events into one DAG run, but this target makes asset events", "Remove it"
+                ("batch",), "{} puts many events into one DAG run, but this target creates asset events", "Remove it"
             )
-        what = "{} is about single deliveries, but batch sends many as a whole"
+        what = "{} applies to single deliveries, but batch sends many as one DAG run"
         fields.refuse((*_SINGLE_DELIVERY_FIELDS, "partition_key"), what, "Remove it, or batch")
         tolerance = fields.get("errors_tolerance")
         if tolerance is not None and tolerance.value == "none":
             fields.refuse(
-                ("errors_tolerance",), "DAG runs with many events have no order, but {}: none requires one", "Remove it"
+                ("errors_tolerance",),
+                "{}: none requires ordered deliveries, but a DAG run of many events has no order",
+                "Remove it",
             )
         size = fields.nested("batch", "a batch")
         size.close()

@@ -73,7 +73,7 @@ class _Known:
 
 
 @cache
-def _known(url: str, connection: str) -> _Known:
+def _known_destination(url: str, connection: str) -> _Known:
     """Return what this process knows about a destination; a connection's account decides what it may see."""
     return _Known()
 
@@ -100,7 +100,7 @@ class AirflowTarget:
         self._clock = clock
         self._http = HttpTarget(endpoint, max_in_flight=rule.max_in_flight, access=access, clock=clock)
         path = f"dags/{rule.dag_id}" if rule.dag_id else f"assets/{rule.asset}"
-        self._known = _known(f"{base}/{path}", rule.connection)
+        self._known = _known_destination(f"{base}/{path}", rule.connection)
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Start a run or make an event for every request, see `protocol.Target`."""
@@ -176,12 +176,12 @@ class AirflowTarget:
             found = None
         if not isinstance(found, dict):
             what = "the conf of a DAG run" if self._rule.dag_id else "the extra of an asset event"
-            return f"{what} is a JSON object, but the payload is not. Let the transform of the target produce one"
+            return f"{what} must be a JSON object, but the payload is not. Correct the transform of the target"
         key, name = "", self._rule.partition_key
         if name:
             value = found.get(name)
             if not isinstance(value, str) or not value.strip() or len(value) > 250:
-                return f"the member {name!r} of the payload is the partition key, which has 1 to 250 characters"
+                return f"the member {name!r} of the payload, the partition key, must be text of 1 to 250 characters"
             key = f'"partition_key":{json.dumps(value)},'
         if self._rule.dag_id:
             head = f'{{"dag_run_id":"{request.delivery_id}","logical_date":null,{key}"conf":'
@@ -207,7 +207,7 @@ class AirflowTarget:
             rights = (
                 "read the DAG and its runs, and create runs" if self._rule.dag_id else "read assets and create events"
             )
-            return f"the account of connection {self._rule.connection!r} must be able to {rights}"
+            return f"the account of connection {self._rule.connection!r} lacks rights. Allow it to {rights}"
         return None
 
     @property
@@ -244,7 +244,7 @@ class AirflowTarget:
         if dag is None:
             return None
         if dag.get("has_import_errors"):
-            raise LookUpFailed("DagBroken", f"{self._what} has import errors in the Airflow at {self._base}. Repair it")
+            raise LookUpFailed("DagBroken", f"{self._what} has import errors in the Airflow at {self._base}. Fix it")
         if dag.get("is_paused"):
             raise LookUpFailed("DagPaused", f"{self._what} is paused in the Airflow at {self._base}. Unpause it there")
         most = dag.get("max_active_runs")
@@ -294,7 +294,7 @@ class AirflowTarget:
             found = None
         if not isinstance(found, dict):
             raise LookUpFailed(
-                "NotAirflow", f"{self._base} does not respond as Airflow's REST API (v2) does. Check url"
+                "NotAirflow", f"{self._base} does not respond as Airflow's REST API (v2) does. Check url or the host"
             )
         return found
 
@@ -355,7 +355,7 @@ def _address(opening: TargetSetup[AirflowFields], connection: Connection) -> str
     if origin is None:
         raise ConnectionUnusable(
             f"Connection {connection.id!r} names no host, and target {opening.target.name!r} of rule {opening.rule!r} "
-            "has no url. Give the connection the host of the Airflow, such as https://airflow.example."
+            "has no url. Set the host of the connection to that of Airflow, such as https://airflow.example."
         )
     scheme, host, port = origin
     shown = f"[{host}]" if ":" in host else host
