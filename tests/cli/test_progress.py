@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -60,6 +61,7 @@ def test_a_warning_takes_the_place_of_the_progress(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(sys, "argv", ["eventbridge", "audit"])
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(progress, "AFTER_SECONDS", 0.0)
 
     with shown_progress("auditing", "batches"):
@@ -71,6 +73,23 @@ def test_a_warning_takes_the_place_of_the_progress(monkeypatch: pytest.MonkeyPat
     assert before == f"{ERASE}auditing  0:00"
     assert screen.getvalue().startswith(f"{before}{ERASE}Warning: a disk is nearly full\n")
     assert sys.stderr is screen
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_erases_the_progress_and_the_command_says_what_it_did(
+    number: signal.Signals, code: int, shop: Any
+) -> None:
+    """Of an interrupted publish, the durable events are counted; nothing is undone."""
+    with on_terminal(shop, *PUBLISH) as command:
+        assert command.process.stdin is not None
+        command.process.stdin.write(thousand_orders(shop))
+        command.process.stdin.flush()
+        command.read_until("publishing  1,000 events  0:0")
+        command.process.send_signal(number)
+        assert command.process.wait(60) == code
+        command.read()
+
+    assert command.seen.endswith(f"{ERASE}Note: interrupted: at least the first 1,000 events were published\n")
 
 
 def test_a_command_of_less_than_two_seconds_shows_no_progress(shop: Any) -> None:

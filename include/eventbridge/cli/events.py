@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.lines import count_lines, numbered_lines
 from eventbridge.cli.options import LandedBefore, takes_records
 from eventbridge.cli.output import (
@@ -31,6 +32,8 @@ from eventbridge.cli.why import why
 from eventbridge.progress import unreported
 
 if TYPE_CHECKING:
+    from eventbridge.control.publish import Published
+    from eventbridge.runtime.runtime import Runtime
     from eventbridge.views.event_search import EventQuery
     from eventbridge.views.trace.show import ShownEvent
 
@@ -53,12 +56,8 @@ def publish(
     Events with the same `partitionkey` (or, without one, the same `subject`) go to one partition, in order.
     Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter with the reason `malformed`.
     """
-    from eventbridge.control.publish import publish_lines
-
-    is_typed = file == "-" and sys.stdin.isatty()
-    with open_runtime() as runtime, shown_progress("publishing", "events", hidden=is_typed) as progress:
-        total = None if progress is unreported else count_lines(file)
-        done = publish_lines(runtime, bus, topic, numbered_lines(file), lambda count, _: progress(count, total))
+    with open_runtime() as runtime:
+        done = _publish(runtime, bus, topic, file)
     for runner in done.unregistered:
         warn(
             f"the runner {runner} has never run, and the bus {bus} has `start_at: latest`: the runner will not get "
@@ -81,6 +80,29 @@ def publish(
             "" if done.unregistered else f" The next batch of each runner takes {'it' if done.count == 1 else 'them'}."
         )
         print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}.{taken}")
+
+
+def _publish(runtime: Runtime, bus: str, topic: str | None, file: str) -> Published:
+    """Publish the lines of a file; if a signal ends that, a note says how many events were published before."""
+    from eventbridge.control.publish import publish_lines
+
+    published = 0
+    is_typed = file == "-" and sys.stdin.isatty()
+    with shown_progress("publishing", "events", hidden=is_typed) as progress:
+        total = None if progress is unreported else count_lines(file)
+
+        def report(count: int, _: int | None) -> None:
+            nonlocal published
+            published = count
+            progress(count, total)
+
+        try:
+            with Interrupts():
+                return publish_lines(runtime, bus, topic, numbered_lines(file), report)
+        except typer.Exit:
+            # the signal may have come when a further transaction was committed but not counted
+            note(f"interrupted: at least the first {plural(published, 'event was', 'events were')} published")
+            raise
 
 
 app.command("tail", short_help="Show what arrives on a bus, and forward it.")(tail)
