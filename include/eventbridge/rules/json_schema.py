@@ -17,6 +17,7 @@ from eventbridge.rules.vocabulary import (
     FIELDS,
     METHODS,
     MODES,
+    NEW_COLUMNS,
     NOT_FOR_QUEUES,
     POLICIES,
     POLICY_ALIASES,
@@ -229,6 +230,10 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "handshake": (_ref("a handshake"), "Ask the target for its consent before the first request."),
     "retry_on": (_list_of(_STATUS), "Statuses to retry, such as 404, 5xx or 500-599."),
     "dead_letter_on": (_list_of(_STATUS), "Statuses after which a delivery is dead-lettered without a retry."),
+    "table": (_TEXT, "The table, schema.table or table."),
+    "key": (_list_of(_NAME), "The columns by which a row is found and updated."),
+    "delivery_id": (_TEXT, "The column that gets the delivery's id."),
+    "new_columns": (_one_of(NEW_COLUMNS), "What happens to members without a column."),
     "partitions": (_whole(1, 256), "Partitions of each new topic."),
     "start_at": (_TEXT, "latest, earliest, or a time: where a new runner starts."),
     "offset_reset": (

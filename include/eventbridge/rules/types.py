@@ -258,6 +258,7 @@ TARGET_TYPES: Final = Registry(
         "rocketmq": "eventbridge.targets.rocketmq.fields:ROCKETMQ",
         "s3": "eventbridge.targets.s3.fields:S3",
         "airflow": "eventbridge.targets.airflow.fields:AIRFLOW",
+        "sql": "eventbridge.targets.sql.fields:SQL",
     },
 )
 

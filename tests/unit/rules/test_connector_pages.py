@@ -30,6 +30,11 @@ class Asked(Fields):
         self.defaults.setdefault(name, "required" if required else "none")
         return super().get(name, required=required)
 
+    def text(self, name: str, default: Any = "", *, required: bool = False) -> Any:
+        if default:
+            self.defaults[name] = f"`{default}`"
+        return super().text(name, default, required=required)
+
     def flag(self, name: str, *, default: Any) -> Any:
         self.defaults[name] = "`true`" if default else "`false`"
         return super().flag(name, default=default)
@@ -69,6 +74,7 @@ def fields_of(of: SourceType | TargetType) -> dict[str, str]:
         ("rocketmq", "Fields of the target", TARGET_TYPES.get("rocketmq")),
         ("s3", "Fields of the target", TARGET_TYPES.get("s3")),
         ("airflow", "Fields of the target", TARGET_TYPES.get("airflow")),
+        ("sql", "Fields of the target", TARGET_TYPES.get("sql")),
         ("sqs", "Fields of the source", SOURCE_TYPES.get("sqs")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -52,7 +52,7 @@ class LookUpFailed(Exception):
 
 
 @dataclass
-class _Known:
+class _Destination:
     """The answer of Airflow about a DAG or an asset: how many runs may start, or the asset's id.
 
     One thread at a time asks, with the lock held. `room` is None if the number of runs is not limited.
@@ -73,9 +73,9 @@ class _Known:
 
 
 @cache
-def _known_destination(url: str, connection: str) -> _Known:
+def _known_destination(url: str, connection: str) -> _Destination:
     """Return what this process knows about a destination; a connection's account decides what it may see."""
-    return _Known()
+    return _Destination()
 
 
 class AirflowTarget:

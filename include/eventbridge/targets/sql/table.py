@@ -1,0 +1,108 @@
+"""Builds the statements that write rows of JSON into a table, for PostgreSQL and SQLite.
+
+The database itself converts the members of a JSON array of rows to the types of the columns, so that numbers and times
+arrive as they were written, and a thousand rows are one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlalchemy import Engine, inspect
+from sqlalchemy.exc import NoSuchTableError
+
+from eventbridge.targets.sql.fields import COLUMN, SqlFields
+
+#: The maximum number of columns of a table to which columns are added, because events decide about their names.
+MAX_COLUMNS: Final = 200
+#: The JSON text of no value.
+NULL: Final = b"null"
+
+
+class TableUnusable(Exception):
+    """Rows cannot be written to the table; the message says why, and what to do."""
+
+
+@dataclass
+class Table:
+    """A table as the database describes it, and the statements for it."""
+
+    name: str  # quoted
+    dialect: str
+    columns: set[str]
+    rule: SqlFields
+    _quote: Any = field(repr=False, default=None)
+
+    def statement(self, columns: Sequence[str]) -> str:
+        """Return the statement that writes rows with these columns; its parameter `rows` is a JSON array."""
+        listed = ", ".join(map(self._quote, columns))
+        target = ", ".join(map(self._quote, self.conflict_columns))
+        changed = [name for name in columns if name not in self.conflict_columns]
+        sets = ", ".join(f"{self._quote(name)} = excluded.{self._quote(name)}" for name in changed)
+        act = f"DO UPDATE SET {sets}" if self.rule.key and sets else "DO NOTHING"
+        if self.dialect == "postgresql":
+            rows = f"SELECT {listed} FROM json_populate_recordset(NULL::{self.name}, CAST(%(rows)s AS json))"
+        else:
+            values = ", ".join(f"json_extract(value, '$.\"{name}\"')" for name in columns)
+            rows = f"SELECT {values} FROM json_each(:rows) WHERE true"
+        return f"INSERT INTO {self.name} ({listed}) {rows} ON CONFLICT ({target}) {act}"
+
+    @property
+    def conflict_columns(self) -> tuple[str, ...]:
+        """Return the columns whose values no two rows share."""
+        return self.rule.key or (self.rule.delivery_id,)
+
+    def additions(self, row: Mapping[str, bytes]) -> dict[str, str]:
+        """Return the columns that a row needs and the table lacks, with their statements; a null needs none."""
+        found = {}
+        for name, value in row.items():
+            if name not in self.columns and COLUMN.fullmatch(name) and value != NULL:
+                kind = _type_of(value) if self.dialect == "postgresql" else ""
+                exists = "IF NOT EXISTS " if self.dialect == "postgresql" else ""
+                found[name] = f"ALTER TABLE {self.name} ADD COLUMN {exists}{self._quote(name)} {kind}".rstrip()
+        return found
+
+
+def _type_of(value: bytes) -> str:
+    """Return the type of PostgreSQL for a JSON text."""
+    types = {b'"': "text", b"t": "boolean", b"f": "boolean", b"{": "jsonb", b"[": "jsonb"}
+    return types.get(value[:1], "numeric")
+
+
+def read_table(engine: Engine, rule: SqlFields) -> Table:
+    """Return the table of a rule; raises TableUnusable if it does not exist or a repetition would add a row twice."""
+    schema, _, name = rule.table.rpartition(".")
+    preparer = engine.dialect.identifier_preparer
+    quoted = preparer.quote_identifier(name)
+    full = f"{preparer.quote_identifier(schema)}.{quoted}" if schema else quoted
+    look = inspect(engine)
+    try:
+        columns = {each["name"] for each in look.get_columns(name, schema or None)}
+    except NoSuchTableError:
+        raise TableUnusable(f"there is no table {rule.table!r}. Create it, or correct table") from None
+    table = Table(full, engine.dialect.name, columns, rule, preparer.quote_identifier)
+    wanted = set(table.conflict_columns)
+    missing = sorted(wanted - columns)
+    if missing:
+        text = " or ".join(missing)
+        raise TableUnusable(f"the table {rule.table!r} has no column {text}. {_remedy(table, wanted)}")
+    primary = look.get_pk_constraint(name, schema or None)["constrained_columns"]
+    unique = [set(primary)] + [set(each["column_names"]) for each in look.get_unique_constraints(name, schema or None)]
+    for index in look.get_indexes(name, schema or None):
+        is_partial = any(option.endswith("_where") for option in index.get("dialect_options", {}))
+        if index["unique"] and not is_partial and None not in index["column_names"]:
+            unique.append({str(each) for each in index["column_names"]})
+    if wanted not in unique:
+        raise TableUnusable(
+            f"the table {rule.table!r} has no unique constraint on {', '.join(sorted(wanted))}, so a repetition would "
+            f"add a row twice. {_remedy(table, wanted)}"
+        )
+    return table
+
+
+def _remedy(table: Table, wanted: set[str]) -> str:
+    if table.rule.key:
+        return f"Write: CREATE UNIQUE INDEX ON {table.rule.table} ({', '.join(sorted(wanted))})"
+    return f"Write: ALTER TABLE {table.rule.table} ADD COLUMN {table.rule.delivery_id} text UNIQUE"

@@ -1,0 +1,276 @@
+"""The target type `sql` on PostgreSQL and SQLite: each delivery is one row, however often it is sent."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline.delivering import Sending, settled
+from pipeline.dying import DIED, DONE, push_that_dies
+from services.postgresql import Postgresql
+from sqlalchemy import Engine, create_engine, make_url
+
+from eventbridge.config.connection import Connection
+from eventbridge.config.target_locations import TargetLocations
+from eventbridge.delivery.push import push
+from eventbridge.errors import ConnectionUnusable, RuleFileError
+from eventbridge.model.outcome import Response
+from eventbridge.pipeline.commit.stage import commit
+from eventbridge.repair.audit import audit
+from eventbridge.rules.load import load_rules
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request, Target
+
+ORDERS = "CREATE TABLE orders (delivery_id text UNIQUE, id text, amount numeric, note text)"
+
+
+@dataclass
+class Database:
+    """A database of its own, and the connection that leads there."""
+
+    engine: Engine
+    connection: Connection
+
+    def run(self, statement: str) -> None:
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(statement)]
+
+    @property
+    def variable(self) -> str:
+        """The connection as the value of a variable."""
+        each = self.connection
+        fields = {"conn_type": each.type, "host": each.host, "schema": each.schema, "port": each.port}
+        return json.dumps({**fields, "login": each.login})
+
+
+@pytest.fixture(params=["postgresql", "sqlite"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty database of each kind, with the table `orders`."""
+    if request.param == "sqlite":
+        path = tmp_path / "shop.sqlite"
+        sqlite3.connect(path).close()
+        found = Database(create_engine(f"sqlite:///{path}"), Connection("shop", "sqlite", str(path)))
+        found.run(ORDERS)
+        yield found
+        found.engine.dispose()
+        return
+    server: Postgresql = request.getfixturevalue("postgresql_server")
+    url = server.new_database()
+    parts = make_url(url)
+    host, port, name = parts.host or "127.0.0.1", parts.port, parts.database or ""
+    login, password = parts.username or "", str(parts.password or "")
+    connection = Connection("shop", "postgres", host, port, login, password, name)
+    found = Database(create_engine(parts.set(drivername="postgresql+psycopg")), connection)
+    found.run(ORDERS)
+    yield found
+    found.engine.dispose()
+    server.drop_database(url)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def opened(database: Database, folder: Path, fields: str = "") -> Target:
+    (folder / "sql-rules").mkdir(exist_ok=True)
+    (folder / "sql-rules" / "r.yaml").write_text(
+        "buses: {b: {source: {type: embedded}}}\n"
+        "rules: {r: {bus: b, pattern: {}, targets: {rows: {type: sql, connection: shop, "
+        f"table: orders{fields and ', '}{fields}}}}}}}}}\n"
+    )
+    target = load_rules(folder / "sql-rules").rules["r"].destinations["rows"]
+    return open_target("r", target, lambda _: database.connection, now, (), TargetLocations((), (f"{folder}/own/",)))
+
+
+def requests_of(*payloads: object) -> list[Request]:
+    bodies = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in payloads]
+    return [Request(number, str(uuid.uuid4()), body, "application/json") for number, body in enumerate(bodies)]
+
+
+def delivered(database: Database, folder: Path, requests: list[Request], fields: str = "") -> list[Response]:
+    with closing(opened(database, folder, fields)) as target:
+        found = dict(target.deliver(requests, now() + timedelta(seconds=30)))
+    return [found[request.index] for request in requests]
+
+
+def test_a_delivery_is_one_row_however_often_it_is_sent(database: Database, tmp_path: Path) -> None:
+    """Members become columns, exactly as they are written; the delivery's id keeps the second row out."""
+    requests = requests_of(
+        b'{"id": "A-1", "amount": 12345678901234.56}', {"id": "\u00fc \u4e2d", "note": "x" * 1000}, {}, {"id": None}
+    )
+    for _ in range(2):
+        responses = delivered(database, tmp_path, requests)
+        assert [(each.accepted, each.error) for each in responses] == [(True, None)] * 4
+
+    rows = {row[0]: row[1:] for row in database.rows("SELECT delivery_id, id, amount, note FROM orders")}
+    assert len(rows) == 4
+    first, second, third, fourth = (rows[request.delivery_id] for request in requests)
+    assert (first[0], str(first[1])) == ("A-1", "12345678901234.56")
+    assert second == ("\u00fc \u4e2d", None, "x" * 1000)
+    assert third == fourth == (None, None, None)
+
+
+def test_a_thousand_rows_are_written_in_a_few_transactions(database: Database, tmp_path: Path) -> None:
+    """Each delivery has its response, and its row."""
+    requests = requests_of(*({"id": f"A-{number}", "amount": number} for number in range(2_500)))
+    responses = delivered(database, tmp_path, requests)
+
+    assert all(each.accepted for each in responses)
+    assert database.rows("SELECT count(*), count(DISTINCT delivery_id) FROM orders") == [(2_500, 2_500)]
+
+
+def test_with_a_key_the_last_event_of_a_key_counts(database: Database, tmp_path: Path) -> None:
+    """Rows are updated in the order of their events, whatever columns each of them sets."""
+    database.run("CREATE UNIQUE INDEX by_id ON orders (id)")
+    requests = requests_of(
+        {"id": "a", "amount": 1, "note": "first"}, {"id": "b", "amount": 5}, {"id": "a", "amount": 2},
+        {"id": "a", "amount": 3, "note": "third"}, {"id": "b", "amount": 6}, {"amount": 7},
+    )  # fmt: skip
+    responses = delivered(database, tmp_path, requests, "key: [id]")
+
+    assert [each.accepted for each in responses] == [True] * 5 + [False]
+    assert (responses[5].error_class, str(responses[5].error)) == (
+        "MessageRefused", "the payload has no value for 'id', a column of the key",
+    )  # fmt: skip
+    rows = sorted((row[0], int(row[1]), row[2]) for row in database.rows("SELECT id, amount, note FROM orders"))
+    assert rows == [("a", 3, "third"), ("b", 6, None)]
+
+
+def test_a_row_that_the_database_refuses_is_refused_alone(database: Database, tmp_path: Path) -> None:
+    """The rows beside it are written; the error is the database's, without the payload's other values."""
+    database.run("DROP TABLE orders")
+    database.run("CREATE TABLE orders (delivery_id text UNIQUE, id text, amount integer CHECK (amount < 100))")
+    requests = requests_of(*({"id": f"A-{n}", "amount": 200 if n == 33 else n} for n in range(50)), b"[1]", b"no")
+    responses = delivered(database, tmp_path, requests)
+
+    refused = [(number, each.error_class) for number, each in enumerate(responses) if not each.accepted]
+    assert refused == [(33, "MessageRefused"), (50, "MessageRefused"), (51, "MessageRefused")]
+    assert "check constraint" in str(responses[33].error).lower()
+    assert "a row is a JSON object" in str(responses[50].error)
+    assert database.rows("SELECT count(*) FROM orders") == [(49,)]
+
+
+def test_members_without_a_column_are_refused_ignored_or_added(database: Database, tmp_path: Path) -> None:
+    """As the rule says; a hostile name never becomes part of a statement."""
+    odd = 'x"; DROP TABLE orders; --'
+    (refused,) = delivered(database, tmp_path, requests_of({"id": "1", "city": "Ulm"}))
+    (ignored,) = delivered(database, tmp_path, requests_of({"id": "2", "city": "Ulm"}), "new_columns: ignore")
+    (added,) = delivered(
+        database, tmp_path, requests_of({"id": "3", "city": "Ulm", "lines": [{"n": 1}], odd: 1}), "new_columns: add"
+    )
+    (hostile,) = delivered(database, tmp_path, requests_of({"id": "4", odd: 1}))
+
+    assert (refused.error_class, ignored.accepted, added.accepted) == ("MessageRefused", True, False)
+    assert "has no column 'city'. Add it" in str(refused.error)
+    assert hostile.error_class == "MessageRefused"
+    (again,) = delivered(
+        database, tmp_path, requests_of({"id": "3", "city": "Ulm", "lines": [{"n": 1}]}), "new_columns: add"
+    )
+    assert again.accepted
+    rows = database.rows("SELECT id, city, lines FROM orders ORDER BY id")
+    assert [(row[0], row[1]) for row in rows] == [("2", None), ("3", "Ulm")]
+    assert (rows[1][2] if isinstance(rows[1][2], list) else json.loads(rows[1][2])) == [{"n": 1}]
+
+
+def test_a_table_that_could_get_a_row_twice_is_refused(database: Database, tmp_path: Path) -> None:
+    """Without a unique constraint nothing is written; the check says which statement helps."""
+    database.run("DROP TABLE orders")
+    with closing(opened(database, tmp_path)) as target:
+        missing = target.check()  # type: ignore[attr-defined]
+    database.run("CREATE TABLE orders (delivery_id text, id text)")
+    with closing(opened(database, tmp_path)) as target:
+        unsafe = target.check()  # type: ignore[attr-defined]
+    (response,) = delivered(database, tmp_path, requests_of({"id": "1"}))
+    database.run("CREATE UNIQUE INDEX once ON orders (delivery_id)")
+    with closing(opened(database, tmp_path)) as target:
+        good = target.check()  # type: ignore[attr-defined]
+
+    assert "there is no table 'orders'" in missing
+    assert "so a repetition would add a row twice" in unsafe
+    assert (response.accepted, response.error_class) == (False, "TableUnusable")
+    assert good is None
+
+
+def test_a_database_that_is_away_is_tried_again(tmp_path: Path) -> None:
+    """The deliveries are retried, and the message has no password."""
+    connection = Connection("shop", "postgres", "127.0.0.1", 9, "ann", "of-ann-4711", "shop")
+    requests = requests_of({"id": "1"}, {"id": "2"})
+    responses = delivered(Database(create_engine("sqlite://"), connection), tmp_path, requests)
+
+    assert [(each.accepted, each.error_class) for each in responses] == [(False, "DatabaseUnavailable")] * 2
+    assert "the database of connection 'shop'" in str(responses[0].error)
+    assert "of-ann" not in str(responses)
+
+
+def test_eventbridges_own_file_is_no_table(tmp_path: Path) -> None:
+    """A connection cannot lead a rule into the ledger."""
+    own = tmp_path / "own"
+    own.mkdir()
+    sqlite3.connect(own / "ledger.sqlite").close()
+    found = Database(create_engine("sqlite://"), Connection("shop", "sqlite", str(own / "ledger.sqlite")))
+    with pytest.raises(ConnectionUnusable, match="a file of EventBridge itself"):
+        opened(found, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("table: 'orders; drop'", "is not the name of a table"),
+        ("table: a.b.c", "is not the name of a table"),
+        ("table: orders, key: ['a b']", "is not a valid name"),
+        ("table: orders, delivery_id: 'x y'", "is not the name of a column"),
+        ("table: orders, new_columns: maybe", "new_columns"),
+        ("", "table"),
+    ],
+)
+def test_names_that_are_not_identifiers_are_refused_in_the_rule_file(tmp_path: Path, fields: str, message: str) -> None:
+    """The error has the file and the line."""
+    (tmp_path / "r.yaml").write_text(
+        "buses: {b: {source: {type: embedded}}}\n"
+        f"rules: {{r: {{bus: b, pattern: {{}}, targets: {{rows: {{type: sql, connection: c, {fields}}}}}}}}}\n"
+    )
+    with pytest.raises(RuleFileError) as refused:
+        load_rules(tmp_path)
+    assert message in str(refused.value)
+    assert "r.yaml:2" in str(refused.value)
+
+
+def test_a_push_may_die_anywhere_and_no_row_is_lost_or_twice(
+    sending: Sending, site: Any, database: Database, tmp_path: Path, order: Callable[..., bytes]
+) -> None:
+    """Killed around any transaction, response or record: each event is in exactly one row afterwards."""
+    site.environ["EVENTBRIDGE_CONN_SHOP"] = database.variable
+    site.environ["EVENTBRIDGE_BATCH_TIMEOUT"] = "3600"
+    transform = 'transform: {form: TEMPLATE, value: {id: $.id}, template: \'{"id": "${id}"}\'}'
+    batch = sending.routed(5, crm=f"{{type: sql, connection: shop, table: orders, {transform}}}")
+
+    for number in count(1):
+        database.run("DELETE FROM orders")
+        wreck = site.copy(tmp_path / f"wreck-{number}")
+        code = push_that_dies(wreck.folder, wreck.environ, batch.batch_id, number)
+        runtime = wreck.reopen()
+        push(runtime, batch.batch_id, 0)
+        Sending(wreck, sending.receiver, sending.order).settle(batch)
+
+        assert {row.status for row in settled(runtime, batch.batch_id)["crm"]} == {"delivered"}
+        assert database.rows("SELECT count(*), count(DISTINCT id) FROM orders") == [(5, 5)]
+        assert commit(runtime, batch.batch_id)
+        assert audit(runtime).differences == ()
+        wreck.close()
+        if code == DONE:
+            break
+        assert code == DIED
+    assert number > 3
