@@ -251,7 +251,7 @@ _MAX_TEXT_LENGTH = 80
 
 @dataclass(frozen=True)
 class Failures:
-    """The deliveries of one target that failed, or that are pending.
+    """Those deliveries of one target that failed or are pending.
 
     `count` is the number of all of them, `why` is the most common reason, and `events` has the ids of the events of
     some.

@@ -320,7 +320,7 @@ def _pieces(files: Sequence[Found], step: int) -> Iterator[ArchiveSpan]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Rules of one bus that are backtested, under a name that the user gave; all of them are enabled."""
+    """Those rules of one bus that are backtested, under a name that the user gave; all of them are enabled."""
 
     name: str
     bus: str

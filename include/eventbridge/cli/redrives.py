@@ -49,7 +49,7 @@ SparkOption = Annotated[
 
 @dataclass(frozen=True)
 class RedriveOptions:
-    """The options of a redrive that do not select dead letters."""
+    """Those options of a redrive that do not select dead letters."""
 
     rate: Annotated[
         float | None,

@@ -203,7 +203,7 @@ def _encode(number: int, text: str) -> bytes:
 
 
 def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
-    """Return the runners of a bus that would start at `latest`, because they are not registered yet."""
+    """Return those runners of a bus that would start at `latest`, because they are not registered yet."""
     if bus.source.start_at != "latest":
         return []
     runners = [runner for runner, name in sorted(rules.runners().items()) if name == bus.name]

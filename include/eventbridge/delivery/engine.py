@@ -82,7 +82,7 @@ class TargetRuns:
         done: Mapping[bytes, BestOutcome],
         live: Mapping[tuple[str, str], LiveQueue] | None = None,
     ) -> list[TargetRun]:
-        """Return the runs for the deliveries in `read` that are not `done`; their budget begins now.
+        """Return the runs for those deliveries in `read` that are not `done`; their budget begins now.
 
         For an open batch, `live` holds the queues of the targets that may have a live run.
         """

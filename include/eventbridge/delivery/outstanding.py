@@ -87,7 +87,7 @@ def items_of(
     first: int,
     within_seconds: float | None = None,
 ) -> Iterator[Item]:
-    """Yield the deliveries of a piece that are still to be sent, from the columns `ITEM_COLUMNS` of its rows.
+    """Yield those deliveries of a piece that are still to be sent, from the columns `ITEM_COLUMNS` of its rows.
 
     Rows with a failure, and rows with an outcome other than `unknown` in `done`, are omitted. Requests are numbered
     by row, from `first` on. `within_seconds` is the target's `deliver_within`.

@@ -55,7 +55,7 @@ class ChunkRuns:
     live: Mapping[tuple[str, str], LiveQueue] | None = None
 
     def plan_runs(self, done: Mapping[bytes, BestOutcome]) -> list[TargetRun]:
-        """Return the runs, not yet started, for the deliveries of the chunk that are not `done`."""
+        """Return the runs, not yet started, for those deliveries of the chunk that are not `done`."""
         by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
         for each in self.read:
             by_target[each.piece.rule, each.piece.target].append(each)
@@ -321,7 +321,7 @@ def defer_early(
     now: datetime,
     rows: OutcomeRows,
 ) -> list[Item]:
-    """Return the deliveries of a target that may be sent now, and add rows of the OUTCOME schema for the others.
+    """Return those deliveries of a target that may be sent now, and add rows of the OUTCOME schema for the others.
 
     Such a row is not an attempt. Its status is `retry_scheduled`, with the earliest time at which the delivery may be
     sent, or `dead_lettered` if that time is not before its deadline.

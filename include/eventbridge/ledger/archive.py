@@ -136,7 +136,8 @@ MARK_UNINDEXED = sa.update(batch).where(_OF_TIME, batch.c.in_index == "yes").val
 
 @cache
 def select_unindexed(*, committed: bool, limited: bool) -> sa.Select[Any]:
-    """Return the query for normal batches of a period that have their archive and are not in the index, oldest first.
+    """Return the query for those normal batches of a period that have their archive and are not in the index, oldest
+    first.
 
     If `committed`, it selects committed batches only. If `limited`, it selects at most as many as the `most` parameter.
     """

@@ -265,7 +265,7 @@ class Chunks(Aggregate):
             return _find(connection, batch_id, chunk_id)
 
     def live_claims(self, batch_id: str) -> list[LiveClaim]:
-        """Return the claims of a routed batch that have not expired, in order of the chunks."""
+        """Return the unexpired claims of a routed batch, in order of the chunks."""
         of = {"of_batch": batch_id, "now": self._now()}
         return [LiveClaim(**row._mapping) for row in self._rows(LIVE_CLAIMS, of)]
 

@@ -233,7 +233,8 @@ class Due(Aggregate):
         *,
         smallest: bool = False,
     ) -> list[PendingDeliveries]:
-        """Return pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
+        """Return those pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest`
+        first.
 
         Returns at most `limit_rows` rows, each of which may hold many deliveries. For a target that is disabled or
         paused, or whose breaker is open, it returns only rows that can only be dead-lettered. `smallest` chooses among

@@ -47,7 +47,7 @@ _SHARD = (
 _BECAUSE = sa.bindparam("because", type_=pending.c.hold_reason.type)
 _MINE = order_shard.c.lease_holder == sa.bindparam("holder")
 
-#: The rows of an ordered target that are not closed, taken or not.
+#: Those rows of an ordered target that are not closed, taken or not.
 OPEN_OF_TARGET = (
     sa.select(pending).where(OF_TARGET, WAITING, pending.c.order_shard.is_not(None)).order_by(pending.c.pending_id)
 )

@@ -193,7 +193,7 @@ _PUT_ON_HOLD = {
 #: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
 HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_HAS_REASON).values(_PUT_ON_HOLD)
 
-#: Makes the rows of a target that are on hold for one reason due now, only to be dead-lettered; they keep the reason.
+#: Makes due now those rows of a target that are on hold for one reason, only to be dead-lettered; they keep the reason.
 DEAD_LETTER_PENDING = (
     sa.update(pending)
     .where(OF_TARGET, ON_HOLD, pending.c.hold_reason == sa.bindparam("because", type_=pending.c.hold_reason.type))
@@ -303,7 +303,7 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
 
 
 def update_released(*, aged: bool, hold_reason: str | None, instead: str = "") -> sa.Update:
-    """Return the statement that makes due now the rows of a target that are on hold for a reason, or for any.
+    """Return the statement that makes due now those rows of a target that are on hold for a reason, or for any.
 
     It also applies to rows that are scheduled to be dead-lettered and therefore have a hold reason. If `instead` is
     set, the rows do not become due but are put on hold for that reason.
@@ -434,7 +434,7 @@ class Pending(Aggregate):
         return [WaitingTarget(**row._mapping) for row in self._rows(select_waiting_targets(runner))]
 
     def dead_letter(self, rule: str, target: str, reason: str) -> int:
-        """Make the rows of a target that are on hold for one reason due now, to be dead-lettered; return how many.
+        """Make due now, to be dead-lettered, those rows of a target that are on hold for one reason; return how many.
 
         The rows keep `hold_reason` and `on_hold_since`, which mark them, so that they are not put on hold again and are
         due even if their target is disabled. `release` turns them into ordinary rows that are due.
@@ -445,7 +445,7 @@ class Pending(Aggregate):
     def release(
         self, rule: str, target: str, *, aged: bool = False, hold_reason: str | None = None, instead: str = ""
     ) -> int:
-        """Make due now the rows of a target that are on hold, or only those on hold for `hold_reason`; return how many.
+        """Make due now all rows of a target that are on hold, or only those on hold for `hold_reason`; return how many.
 
         Rows that are scheduled to be dead-lettered are included. The time on hold is added to `on_hold_seconds` and
         `expires_at`, unless it counts towards the age of the rows (`aged`, after a 410). If `instead` is set, the rows

@@ -277,7 +277,7 @@ class Retention(Aggregate):
     def expired(
         self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPosition | None = None, *, limit: int = 100
     ) -> list[Batch]:
-        """Return at most `limit` committed batches of a group that were planned before the given time.
+        """Return at most `limit` of those committed batches of a group that were planned before the given time.
 
         An index finds exactly these rows. Batches with all records come newest first, because a batch is removed before
         the batch whose rows it took; the others come oldest first. If `behind` is set, only batches after that

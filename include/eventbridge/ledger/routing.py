@@ -115,7 +115,7 @@ _NOT_TAKEN_BY = sa.or_(deferred_match.c.taken_by.is_(None), deferred_match.c.tak
 #: The positions of a rule's events that are waiting to be routed, except those that a batch took.
 WAITING_SPANS = sa.select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _HAS_SPANS)
 
-#: The waiting deferred matches of a rule that have no positions of their events, except those that a batch took.
+#: Those waiting deferred matches of a rule that have no positions of their events, except those that a batch took.
 WITHOUT_SPANS = sa.select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, ~_HAS_SPANS)
 
 _taken = deferred_match.alias("taken")
@@ -169,7 +169,7 @@ HOLD_DEFERRED_MATCHES = (
     .values(state="on_hold", due_at=NOW)
 )
 
-#: Defers the due deferred matches of a rule that have not expired.
+#: Defers those due deferred matches of a rule that have not expired.
 POSTPONE_DEFERRED_MATCHES = (
     sa.update(deferred_match)
     .where(
@@ -283,12 +283,12 @@ class DeferredMatches(Aggregate):
         return self._change(HOLD_DEFERRED_MATCHES, {"of_rule": rule, "now": self._now()})
 
     def defer(self, rule: str, until: datetime) -> int:
-        """Defer the due deferred matches of a rule that have not expired to `until`; return how many."""
+        """Defer, to `until`, those due deferred matches of a rule that have not expired; return how many."""
         change = {"of_rule": rule, "now": self._now(), "until": until}
         return self._change(POSTPONE_DEFERRED_MATCHES, change)
 
     def release(self, rule: str) -> int:
-        """Make the deferred matches of a rule that are on hold due now; return how many.
+        """Make due now those deferred matches of a rule that are on hold; return how many.
 
         Their time on hold is added to `on_hold_seconds` and `expires_at`.
         """

@@ -24,10 +24,10 @@ AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_l
 StopCause = Literal["disk", "quota"]
 
 
-#: The records of a batch that are kept. Each value stands for the records that are named here for it and for all later
-#: values. `all`: deliveries, outcomes and settlements. `archive`: the landed events of a normal batch. `dead_letters`:
-#: the dead letters. `manifest`: the manifest, the records of repairs, and the ledger's row. `nothing`: none; the row is
-#: deleted after the files.
+#: Those records of a batch that are kept. Each value stands for the records that are named here for it and for all
+#: later values. `all`: deliveries, outcomes and settlements. `archive`: the landed events of a normal batch.
+#: `dead_letters`: the dead letters. `manifest`: the manifest, the records of repairs, and the ledger's row. `nothing`:
+#: none; the row is deleted after the files.
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
 
 

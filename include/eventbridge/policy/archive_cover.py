@@ -30,7 +30,7 @@ def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFi
 
 
 def _subtract(span: Span, taken: Sequence[Span]) -> list[Span]:
-    """Return the parts of a span that no taken span covers."""
+    """Return those parts of a span that no taken span covers."""
     remaining = [span]
     for start, end in taken:
         remaining = [

@@ -110,7 +110,7 @@ def _fields_of(clause: Clause) -> Iterator[Field]:
 
 
 def _texts(target: Target) -> Iterator[str]:
-    """Yield the strings of a target that may be paths."""
+    """Yield those strings of a target that may be paths."""
     transform: Transform | None = getattr(target, "transform", None)
     if transform is not None and transform.form in _BY_PATHS:
         yield from _strings(transform.value)

@@ -120,7 +120,7 @@ def repair_batch(
 
 
 def _unreadable(runtime: Runtime, batch: Batch, progress: Progress) -> dict[FileKind, list[BatchFile]]:
-    """Return the files of a batch that cannot be read, by kind."""
+    """Return those files of a batch that cannot be read, by kind."""
     named = [
         file
         for kind in FILE_KINDS

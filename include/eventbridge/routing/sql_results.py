@@ -119,5 +119,5 @@ def read_sql_results(store: Store, path: str) -> dict[EventRow, SqlResult]:
 
 
 def files_with_result(files: Iterable[tuple[str, str]], results: Mapping[EventRow, SqlResult]) -> list[tuple[str, str]]:
-    """Return the rows of a share that have a result, as pairs of buffer file and row set."""
+    """Return those rows of a share that have a result, as pairs of buffer file and row set."""
     return [(file, rowset.encode(row for row in rowset.decode(rows) if (file, row) in results)) for file, rows in files]

@@ -96,5 +96,5 @@ NOT_FOR_SHADOWS: Final = (
     "retry", "errors_tolerance", "ordering_key", "disable_after", "not_before", "deliver_between", "deliver_within",
     "dead_letter_queue", "retry_on", "dead_letter_on",
 )  # fmt: skip
-#: The fields of a retry policy that only the `custom` policy has.
+#: Those fields of a retry policy that only the `custom` policy has.
 CUSTOM_ONLY: Final = ("max_retries", "initial_delay", "multiplier", "max_delay", "jitter")

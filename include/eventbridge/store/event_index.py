@@ -36,7 +36,7 @@ class Index(NamedTuple):
 
 
 def claimed_ids(store: Store, path: str) -> Iterator[tuple[int, str]]:
-    """Yield the rows of a buffer file that are not events, with the ids that they claim to have."""
+    """Yield those rows of a buffer file that are not events, with the ids that they claim to have."""
     is_malformed = pc.is_in(read_table(store, path, ["status"])["status"], value_set=one_text("malformed"))
     for rows, table in parts_of(store, path, ["body"], np.flatnonzero(flags_of(is_malformed))):
         for row, body in zip(rows.tolist(), table["body"].to_pylist(), strict=True):

@@ -109,7 +109,7 @@ def fold_stats(run: RetentionRun, max_rows: int = MAX_ROWS) -> None:
 
 
 def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool:
-    """Fold the stats of a grain that are older than an age; return False if the time of the run is over."""
+    """Fold those stats of a grain that are older than the given age; return False if the time of the run is over."""
     while run.runtime.ledger.stats.fold(scope, grain, _NEXT_GRAIN[grain], run.now - age) is not None:
         run.progressed()
         if run.is_over():

@@ -1,4 +1,4 @@
-"""Holds, as vectors, the rows of a settlement that are waiting for a retry, and groups them into pending rows."""
+"""Holds, as vectors, those rows of a settlement that are waiting for a retry, and groups them into pending rows."""
 
 from __future__ import annotations
 

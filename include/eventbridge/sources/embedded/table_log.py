@@ -161,7 +161,7 @@ class TableLog:
         fault_points.reach("bus.commit.done")
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
-        """Drop the messages of the topics that were published before the aware time `before`; return how many.
+        """Drop those messages of the topics that were published before the aware time `before`; return how many.
 
         In a partition in `keep`, messages at or after that offset are kept. Dropped offsets that a group has not read
         become gaps. A file does not shrink; the space is reused.

@@ -67,7 +67,7 @@ class RocketmqLog:
         return {}
 
     def partitions(self) -> Sequence[Partition]:
-        """Return the partitions of the topics that can be read now.
+        """Return those partitions of the topics that can be read now.
 
         Partitions of a broker that did not respond to `ends` are left out for a while if another broker responded.
         """

@@ -89,7 +89,7 @@ def endpoint_and_access(opening: TargetSetup[HttpFields]) -> tuple[Endpoint, Acc
 
 @dataclass(frozen=True)
 class _ConnectionSecrets:
-    """The parts of a connection that do not depend on the target that names it."""
+    """Those parts of a connection that do not depend on the target that names the connection."""
 
     tls: Tls
     credentials: Credentials

@@ -15,7 +15,7 @@ _MAX_DIGITS: Final = 38
 
 #: The argument of a function that is a number of digits.
 _DIGITS: Final = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "format_number": 1, "round": 1}
-#: The arguments of a function that are regular expressions.
+#: Those arguments of a function that are regular expressions.
 PATTERNS: Final = {
     "parse_url": (2,),
     "regexp": (1,),

@@ -221,7 +221,7 @@ def _time_at(time: Growth, n: int) -> int:
 
 
 def _fixed_size_parameters(name: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the parameters of a lambda that have a fixed size for any array: accumulators and indexes."""
+    """Return those parameters of a lambda that have a fixed size for any array: accumulators and indexes."""
     if name in ("aggregate", "reduce"):
         return names[:1]
     return names[1:] if name in ("filter", "transform") else ()

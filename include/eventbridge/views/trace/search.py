@@ -1,7 +1,7 @@
 """Finds the messages that have an event id, in the archive and on the buses, and the event that a delivery id is for.
 
 A message in the archive is a valid event, a duplicate, or a malformed message from which the id can be read. The index
-of event ids lists the files of a day that may contain an id. `maintain` adds batches to it after their commit. For a
+of event ids lists those files of a day that may contain an id. `maintain` adds batches to it after their commit. For a
 batch that is not in the index, and for each batch of a day whose index cannot be read, all files are searched. Delivery
 ids have no index, so only the newest delivery files are searched.
 """
