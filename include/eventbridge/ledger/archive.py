@@ -228,8 +228,8 @@ class EventIndex(Aggregate):
     def publish(self, file: IndexFile, batch_ids: Collection[str], instead_of: Sequence[IndexFile]) -> bool:
         """Add a file, record that batches are in it, and delete the records of the files that it replaces.
 
-        All of this is one transaction. Returns False, and changes nothing, if one of the batches is already in the
-        index, or if one of the replaced files is no longer recorded.
+        All of this happens in one transaction. Returns False, and changes nothing, if one of the batches is already in
+        the index, or if one of the replaced files is no longer recorded.
         """
         ids = sorted(batch_ids)
         try:

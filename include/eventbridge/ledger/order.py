@@ -27,7 +27,8 @@ from eventbridge.ledger.pending import (
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.policy.ordering import BEHIND_ITS_KEY
 
-#: The process that may send the deliveries of an ordered target's shard, and until when; its name is never reused.
+#: The process that may send the deliveries of an ordered target's shard, and the time until which it may. Its name is
+#: never reused.
 order_shard = sa.Table(
     "order_shard",
     metadata,

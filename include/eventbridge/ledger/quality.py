@@ -65,7 +65,7 @@ class Quality(Aggregate):
     def record_check(self, check: QualityCheck, failed: Mapping[str, str], event: OperationalEvent) -> bool:
         """Record the check of an hour, put the rules with failed expectations on hold, and queue the operational event.
 
-        All of this is one transaction. If the hour was already checked, it changes nothing and returns False.
+        All of this happens in one transaction. Returns False, and changes nothing, if the hour was already checked.
         """
         with self._writing() as connection:
             if connection.execute(insert_or_skip(quality_check), vars(check)).rowcount == 0:

@@ -202,7 +202,7 @@ class Rules(Aggregate):
         self._record_status(rule, "enabled", "", "")
 
     def list_on_hold(self) -> dict[str, RuleOnHold]:
-        """Return, by name, the rules that have a version on hold; the current version may be another one."""
+        """Return, by name, the rules that have a version on hold; the current version may be a different one."""
         return {row.rule: RuleOnHold(row.rule, row.version, row.reason, row.since) for row in self._rows(RULES_ON_HOLD)}
 
     def _record_status(self, rule: str, state: str, version: str, reason: str) -> None:

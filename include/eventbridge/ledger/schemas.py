@@ -101,8 +101,8 @@ class Schemas(Aggregate):
     def end_landing(self, batch_id: str, learned: Sequence[LearnedSchema]) -> bool:
         """Move a batch from `planned` to `buffered`, record the learned schemas, and queue their operational events.
 
-        All of this is one transaction. If the batch is in another state, it changes nothing and returns False. A schema
-        that another process has changed since it was read stays as it is, and its events are not queued.
+        All of this happens in one transaction. Returns False, and changes nothing, if the batch is in another state. A
+        schema that another process has changed since it was read stays as it is, and its events are not queued.
         """
         move = {"of_batch": batch_id, "expected": "planned", "to": "buffered"}
         with self._writing() as connection:

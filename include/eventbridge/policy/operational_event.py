@@ -150,13 +150,14 @@ def late_batch_event(batch: Batch, seconds: float) -> OperationalEvent:
 
 
 def version_on_hold_event(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
-    """Return the event for a rule version that is put on hold; each new hold is another event."""
+    """Return the event for a rule version that is put on hold. Each new hold has an event of its own."""
     data = {"rule": rule, "reason": reason, "on_hold_at": version}
     return OperationalEvent(_id("rule.on_hold", rule, version, time.isoformat()), "rule.on_hold", rule, time, data)
 
 
 def expectation_hold_event(hold: ExpectationHold) -> OperationalEvent:
-    """Return the event for a rule whose matched events violated its expectation; each new hold is another event."""
+    """Return the event for a rule whose matched events violated its expectation. Each new hold has an event of its
+    own."""
     data = {"rule": hold.rule, "reason": hold.reason, "on_hold_at": hold.found_in}
     event_id = _id("rule.on_hold", hold.rule, EXPECTATION_HOLD, hold.found_in, hold.since.isoformat())
     return OperationalEvent(event_id, "rule.on_hold", hold.rule, hold.since, data)
@@ -229,7 +230,7 @@ def schema_event(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent
         data |= {"field": change.path, "before": list(change.before), "now": list(change.now)}
     data |= {"rules": list(rules[:_RULES_NAMED]), "rules_count": len(rules)}
     kind = _OF_SCHEMAS[change.kind]
-    # A type is discovered only once. A field may be lost again in a later batch, which must be another event.
+    # A type is discovered only once. A field may be lost again in a later batch, which must have an event of its own.
     when = () if change.kind == "discovered" else (change.path, change.at.isoformat())
     return OperationalEvent(_id(kind, change.bus, change.type, *when), kind, change.type, change.at, data)
 

@@ -75,7 +75,7 @@ class RuleCache:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder of the entries; it is created with the first entry, but its parent is never created."""
+        """`folder` holds the entries. It is created with the first entry, but its parent is never created."""
         self._folder = folder
         self._used: dict[str, RuleSet] = {}
         self._has_new_entries = False

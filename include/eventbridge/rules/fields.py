@@ -31,7 +31,7 @@ class Fields:
     """
 
     def __init__(self, node: Node, errors: list[RuleError], what: str) -> None:
-        """Take the mapping `node`; `what` is a key of `vocabulary.FIELDS`, e.g. "a rule"."""
+        """`node` is the mapping, and `what` is a key of `vocabulary.FIELDS`, e.g. "a rule"."""
         self.node = node
         self.what = what
         self.complete = True  # whether missing required fields are errors

@@ -32,7 +32,7 @@ class RuleLines(Mapping[str, Rule]):
     """Rules by name, parsed from frozen lines on first use; the order is that of the lines."""
 
     def __init__(self, lines: dict[str, str], read: dict[str, Rule]) -> None:
-        """Take the line of each rule, and `read`, the rules that have already been parsed."""
+        """`lines` has the line of each rule, and `read` has the rules that have already been parsed."""
         self._lines = lines
         self._read = read
 

@@ -151,5 +151,5 @@ def _allowed_address(host: str, port: int, guard: SsrfGuard) -> str:
 
 
 _MAX_ADDRESSES = 10_000
-#: Allowed addresses by host, port and guard, and until when they are used.
+#: Allowed addresses by host, port and guard, each with the time until which it is used.
 _addresses: dict[tuple[str, int, SsrfGuard], tuple[str, float]] = {}
