@@ -200,7 +200,7 @@ def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = Non
     `name` is a result of `name_of`, a delivery id or its beginning, or the position of the event,
     `<bus>/<topic>/<partition>/<offset>` (the bus is optional). An unreadable file is skipped and added to `damaged`; if
     `damaged` is None, ReconciliationError is raised instead. Raises UserError for an invalid name, and NotFoundError if
-    no dead letter has the name, or dead letters of several deliveries or positions have it.
+    no dead letter has the name, or if dead letters of several deliveries or positions have it.
     """
     found = list(_find_named(runtime, normalize_name(name), damaged))
     subjects = {each.subject for each in found}
@@ -271,7 +271,7 @@ def _error_of(detail: str | None) -> str:
 
 
 def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:
-    """Raise NotFoundError for a rule or target that neither a rule file nor a dead letter names, with a similar name.
+    """Raise NotFoundError, with a similar name, for a rule or target that neither a rule file nor a dead letter names.
 
     A removed rule may have dead letters. They are searched only if the current files lack the name.
     """

@@ -153,7 +153,8 @@ class _TargetPlan:
 
     @cached_property
     def _admitted(self) -> Admission:
-        """What may be sent to the target. It is read only once, because reading it may claim the target's probe."""
+        """The admission, which says what may be sent to the target. It is read only once, because reading it may claim
+        the target's probe."""
         return admission(self._runtime, self._batch, self._status, self._chunk_runs.until)
 
     def _plan_by_kind(self) -> Sequence[TargetRun]:

@@ -60,7 +60,7 @@ def _is_due_unindexed(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     return sa.type_coerce(rows.c.due_at, sa.BigInteger) + 0 <= NOW
 
 
-#: Selects a row if a target is undeliverable, that is disabled or paused, or with an open breaker.
+#: Selects a row if a target is undeliverable: it is disabled or paused, or its breaker is open.
 UNDELIVERABLE = sa.select(target_status.c.rule).where(
     target_status.c.rule == sa.bindparam("of_rule"),
     target_status.c.target == sa.bindparam("of_target"),
@@ -207,7 +207,8 @@ class Due(Aggregate):
     """Deliveries that are due, late, or past their deadline."""
 
     def has_any(self, now: datetime) -> bool:
-        """Return whether `targets` would return any; the cost does not depend on the number of pending deliveries."""
+        """Return whether `targets` would return any target; the cost does not depend on the number of pending
+        deliveries."""
         with self._reading() as connection:
             first = connection.execute(FIRST_DUE, {"now": now}).one()
             if first.can_go or first.seen < FIRST_ROWS:

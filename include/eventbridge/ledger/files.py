@@ -171,7 +171,7 @@ def record_file(connection: sa.Connection, file: BatchFile) -> bool:
 
 
 class Descriptions:
-    """Caches the decoded files of the most recently requested batch only; thread-safe."""
+    """Caches the decoded files of the most recently requested batch only. It is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

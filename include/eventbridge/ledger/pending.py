@@ -227,7 +227,7 @@ _OF_DISABLED = sa.tuple_(pending.c.rule, pending.c.target).in_(
     sa.select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )
 
-#: Makes due now the rows on hold of disabled targets that have expired; they can only be dead-lettered.
+#: Makes due now those rows on hold that have expired and whose target is disabled; they can only be dead-lettered.
 RELEASE_EXPIRED = sa.update(pending).where(ON_HOLD, _EXPIRED, _OF_DISABLED).values(RELEASED)
 
 _newest = (
@@ -340,8 +340,8 @@ class Pending(Aggregate):
         SettledAgainError, and adds nothing, if the batch now has a different settlement.
 
         A row with `hold_reason` is added on hold, or as scheduled if `hold_reason` marks an operator's decision about
-        it. Raises ReconciliationError, and adds nothing, if a stored row has the name of a new one (see
-        PendingDeliveries) but other files, because one of the two would be lost.
+        it. Raises ReconciliationError, and adds nothing, if a stored row has the same name as a new one (see
+        PendingDeliveries) but different files, because one of the two would be lost.
         """
         if not rows:
             return 0
@@ -461,7 +461,8 @@ class Pending(Aggregate):
         return self._change(statement, change)
 
     def hasten(self, rule: str, target: str, first: datetime, last: datetime) -> int:
-        """Make deliveries of a target that fall due from `first` to `last` (both included) due now; return how many."""
+        """Make due now those deliveries of a target that would fall due from `first` to `last` (both included); return
+        how many."""
         of = {"of_rule": rule, "of_target": target, "first": first, "last": last, "now": self._now()}
         with self._writing() as connection:
             count = int(connection.execute(DEFERRED_COUNT, of).scalar_one())
@@ -470,7 +471,8 @@ class Pending(Aggregate):
             return count
 
     def release_expired(self, now: datetime) -> int:
-        """Make due, to be dead-lettered, the rows on hold of disabled targets that have expired; return how many."""
+        """Make due, to be dead-lettered, those rows on hold that have expired and whose target is disabled; return how
+        many."""
         return self._change(RELEASE_EXPIRED, {"now": now})
 
 

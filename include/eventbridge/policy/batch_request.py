@@ -1,4 +1,4 @@
-"""Batch requests: decides which deliveries of a target are sent together, and interprets the response for each. Pure.
+"""Decides which deliveries of a target one batch request carries, and interprets the response for each.
 
 If a response is malformed, EventBridge does not guess what it means, but sends all deliveries of the request again. A
 target can recognise a repeated delivery by its id, but a delivery that is wrongly counted as delivered is lost.

@@ -1,4 +1,4 @@
-"""Decides how many events a batch takes from a bus, in total and from each partition. Pure; called by listen."""
+"""Decides how many events a batch takes from a bus, in total and from each partition. Listen calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides a target's new status from the attempts within a window, its old status and the time (its breaker). Pure."""
+"""Decides a target's new status from the attempts within a window, its old status and the time (its breaker)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides, from free space, quotas and backlog, whether a bus accepts events and whether ingestion is stopped. Pure."""
+"""Decides, from free space, quotas and backlog, whether a bus accepts events and whether ingestion is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts the matches of a batch into chunks, and decides which of them are handed out. Pure; called by route.
+"""Cuts the matches of a batch into chunks, and decides which of them are handed out. Route calls it.
 
 `pipeline/retry/chunks.py` cuts the chunks of retries, and `dead_letters/redrive_inputs.py` cuts those of redrives.
 """
@@ -164,7 +164,8 @@ def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
 def _shards_within(
     pieces: Iterable[PlannedPiece], limits: ChunkLimits
 ) -> tuple[list[PlannedPiece], list[PlannedPiece]]:
-    """Return the sorted pieces that may be handed out, and the rest: the last pieces of early or too large shards."""
+    """Return the sorted pieces that may be handed out, and the rest: the last pieces of shards that are early or too
+    large."""
     kept: list[PlannedPiece] = []
     rest: list[PlannedPiece] = []
     for unit in _units(pieces):

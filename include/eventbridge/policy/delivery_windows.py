@@ -1,4 +1,4 @@
-"""Decides when a delivery may be sent: within its target's window and before its deadline. Pure.
+"""Decides when a delivery may be sent: within its target's window and before its deadline.
 
 A window is open if the wall clock in its time zone shows one of its hours, on one of its weekdays and not on a blackout
 date. When clocks are set back, an hour occurs twice; when they are set forward, a window within the skipped hour does

@@ -1,4 +1,4 @@
-"""Finds the rules that use a field or accept an event type, so that reports of schema changes can name them. Pure."""
+"""Finds the rules that use a field or accept an event type, so that reports of schema changes can name them."""
 
 from __future__ import annotations
 

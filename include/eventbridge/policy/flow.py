@@ -1,4 +1,4 @@
-"""Computes the rates and capacity of a partition, the time until its lag is zero, and quantiles of latency. Pure."""
+"""Computes the rates and capacity of a partition, the time until its lag is zero, and quantiles of latency."""
 
 from __future__ import annotations
 

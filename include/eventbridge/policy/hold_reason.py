@@ -1,4 +1,4 @@
-"""Decides whether and why pending deliveries or deferred matches are on hold, so that no batch takes them. Pure."""
+"""Decides whether and why pending deliveries or deferred matches are on hold, so that no batch takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds operational events about targets, deliveries and rules, as CloudEvents for the bus `eventbridge`. Pure.
+"""Builds operational events about targets, deliveries and rules, as CloudEvents for the bus `eventbridge`.
 
 Their ids are hashes of what they report, so an event that is published again has the same id.
 """

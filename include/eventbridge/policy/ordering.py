@@ -1,4 +1,4 @@
-"""Decides which deliveries of an ordered target may be sent: order keys and shards, waits, leases. Pure.
+"""Decides which deliveries of an ordered target may be sent: order keys and shards, waits, leases.
 
 Called by route (keys and shards), push (what may be sent), the planning of retries, and the release of a rule on hold.
 """

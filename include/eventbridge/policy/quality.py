@@ -1,4 +1,4 @@
-"""Decides whether a batch meets the expectations of its rules, and whether the measures of an hour are normal. Pure."""
+"""Decides whether a batch meets the expectations of its rules, and whether the measures of an hour are normal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits rates with tokens for a target's deliveries, and with a balance of events that an owner may publish. Pure."""
+"""Limits rates with tokens for a target's deliveries, and with a balance of events that an owner may publish."""
 
 from __future__ import annotations
 

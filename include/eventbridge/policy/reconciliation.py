@@ -1,4 +1,4 @@
-"""Checks the reconciliation of a batch: the equations that must hold before its offsets move. Pure.
+"""Checks the reconciliation of a batch: the equations that must hold before its offsets move.
 
 The equations are design invariant 1, and hold for every kind of batch:
 

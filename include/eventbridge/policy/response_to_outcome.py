@@ -1,4 +1,4 @@
-"""Decides the outcome of a delivery from its attempt, the response, the policy and the time. All functions are pure."""
+"""Decides the outcome of a delivery from its attempt, the response, the policy and the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which records of a committed batch may be removed, by age and kind, unless they are still needed. Pure."""
+"""Decides which records of a committed batch may be removed, by age and kind, unless they are still needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples the events of a type, merges a sample into its schema, and decides which changes to report. Pure.
+"""Samples the events of a type, merges a sample into its schema, and decides which changes to report.
 
 Spark's workers take samples, so everything is bounded: the rows of a file, the fields of a type, the depth, the
 elements of an array, and the bytes of an example.

@@ -1,5 +1,5 @@
 """Decides how a streaming task works: how long a batch stays open, how often it polls the bus and records
-responses, and which targets may send. Pure.
+responses, and which targets may send.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Verifies the sender of a webhook: the signatures of GitHub, Stripe, Standard Webhooks and Svix. Pure.
+"""Verifies the sender of a webhook: the signatures of GitHub, Stripe, Standard Webhooks and Svix.
 
 Signatures are compared in constant time. If a signature has a timestamp, one that is too old or too new is refused, so
 that a recorded call cannot be replayed later.

@@ -122,7 +122,7 @@ def _is_away(partition: Partition, bus: Bus) -> bool:
 
 
 def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
-    """Return where a new runner that takes over rules starts: in each partition, at the lowest offset of these
+    """Return the offsets at which a new runner starts if it takes over rules: in each partition, the lowest of these
     rules."""
     start: dict[Partition, int] = {}
     for each in arriving:

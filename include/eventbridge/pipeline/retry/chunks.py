@@ -183,7 +183,7 @@ def _first_chunk(rows: Sequence[PendingDeliveries], max_deliveries: int, max_byt
 
 
 def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target is ordered according to the rules; False if they do not have it."""
+    """Return whether a target is ordered according to the rules; False if the rules do not have the target."""
     found = rules.rules.get(rule)
     return found is not None and target in found.destinations and found.destinations[target].ordered
 
@@ -211,7 +211,7 @@ def due_ordered_rows(
 
 
 def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
-    """Make rows due that are on hold because of their order but have nothing left to wait for.
+    """Make due those rows that are on hold because of their order, but have nothing left to wait for.
 
     These are deliveries that an operator released or skipped, and shards in which every row waits for deliveries that
     no longer exist.
