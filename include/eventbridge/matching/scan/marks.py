@@ -82,46 +82,46 @@ def _is_doubtful_first(builder: Any, block: Any) -> Any:
 
 
 string_marks = _marks(32, _ends_string)
-"""(address, index): of 32 bytes, those that end or interrupt a JSON string: quote, backslash, control character."""
+"""(address, index): which of 32 bytes end or interrupt a JSON string: quote, backslash, control character."""
 
 digit_marks = _marks(32, _is_digit)
-"""(address, index): of 32 bytes, the digits."""
+"""(address, index): which of 32 bytes are digits."""
 
 hexadecimal_marks = _marks(32, _is_hexadecimal)
-"""(address, index): of 32 bytes, the hexadecimal digits."""
+"""(address, index): which of 32 bytes are hexadecimal digits."""
 
 escape_letters = _marks(64, _is_escape_letter)
-"""(address, index): of 64 bytes, those that RFC 8259 allows after a backslash."""
+"""(address, index): which of 64 bytes RFC 8259 allows after a backslash."""
 
 letters_u = _marks(64, lambda builder, block: _is(builder, block, "u"))
-"""(address, index): of 64 bytes, the letters u, which in an escape are followed by four hexadecimal digits."""
+"""(address, index): which of 64 bytes are the letter u, which in an escape is followed by four hexadecimal digits."""
 
 quotes = _marks(64, lambda builder, block: _is(builder, block, '"'))
-"""(address, index): of 64 bytes, the quotes."""
+"""(address, index): which of 64 bytes are quotes."""
 
 backslashes = _marks(64, lambda builder, block: _is(builder, block, "\\"))
-"""(address, index): of 64 bytes, the backslashes."""
+"""(address, index): which of 64 bytes are backslashes."""
 
 structurals = _marks(64, _is_structural)
-"""(address, index): of 64 bytes, brackets, braces, commas and colons."""
+"""(address, index): which of 64 bytes are brackets, braces, commas or colons."""
 
 controls = _marks(64, lambda builder, block: _is_below(builder, block, 0x20))
-"""(address, index): of 64 bytes, the control characters."""
+"""(address, index): which of 64 bytes are control characters."""
 
 controls_or_spaces = _marks(64, lambda builder, block: _is_below(builder, block, 0x21))
-"""(address, index): of 64 bytes, the control characters and spaces."""
+"""(address, index): which of 64 bytes are control characters or spaces."""
 
 beyond_ascii = _marks(64, lambda builder, block: _is_at_least(builder, block, 0x80))
-"""(address, index): of 64 bytes, those beyond ASCII."""
+"""(address, index): which of 64 bytes are beyond ASCII."""
 
 first_of_many = _marks(64, lambda builder, block: _is_at_least(builder, block, 0xC0))
-"""(address, index): of 64 bytes, those that begin a character of UTF-8 of two, three or four bytes."""
+"""(address, index): which of 64 bytes begin a character of UTF-8 of two, three or four bytes."""
 
 first_of_three = _marks(64, lambda builder, block: _is_at_least(builder, block, 0xE0))
-"""(address, index): of 64 bytes, those that begin a character of three or four bytes."""
+"""(address, index): which of 64 bytes begin a character of three or four bytes."""
 
 first_of_four = _marks(64, lambda builder, block: _is_at_least(builder, block, 0xF0))
-"""(address, index): of 64 bytes, those that begin a character of four bytes."""
+"""(address, index): which of 64 bytes begin a character of four bytes."""
 
 doubtful_firsts = _marks(64, _is_doubtful_first)
-"""(address, index): of 64 bytes, those that begin a character of UTF-8 only before certain bytes, or never."""
+"""(address, index): which of 64 bytes begin a character of UTF-8 only before certain bytes, or never."""
