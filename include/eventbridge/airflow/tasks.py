@@ -88,7 +88,7 @@ STAGE: dict[str, Any] = {
     "weight_rule": "absolute",
 }
 
-#: The options of a decorated function. It logs its result itself, so Airflow does not log its return value.
+#: The options of a decorated function. The function logs its own result, so Airflow does not log the return value.
 TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 

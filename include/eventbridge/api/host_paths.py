@@ -28,7 +28,7 @@ _OF_RULES: Final = frozenset(
 )
 
 
-#: Matches the text of a form field, which stays as its author wrote it, because the browser sends it again.
+#: Matches the text of a form field, which stays as its author wrote it, because the browser sends the field again.
 _FORM_TEXT: Final = re.compile(r"(<textarea[^>]*>.*?</textarea>)", re.DOTALL)
 #: Content types of responses that hold only EventBridge's own text.
 _STATIC: Final = ("text/css", "text/javascript")

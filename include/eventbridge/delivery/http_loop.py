@@ -1,9 +1,9 @@
 """Runs all HTTP targets of a push in one thread, without letting any target block the thread or wait for another
 target.
 
-A push runs the loop in a separate thread. A streaming task runs one loop for all its batches in its own thread, between
-two polls of its bus, because two threads that release the interpreter several times for each delivery would spend more
-time waiting for each other than working.
+A push runs the loop in a separate thread. A streaming task has one loop for all its batches, and runs it between two
+polls of the bus, in the task's own thread: two threads that release the interpreter several times for each delivery
+would spend more time waiting for each other than working.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class Assignments(Aggregate):
     """The assignments of runners to targets."""
 
     def all(self) -> dict[tuple[str, str], Assignment]:
-        """Return the assignment of each (rule, target): its runner, and where the runner left it, if it did."""
+        """Return the assignment of each (rule, target): its runner and, if the runner has left it, the offsets at that
+        time."""
         with self._reading() as connection:
             return _assignments(connection)
 

@@ -375,8 +375,8 @@ class Retention(Aggregate):
     def drop_ended_requests(self, before: datetime) -> int:
         """Delete replays and redrives that ended before the given time and are no longer needed; return how many.
 
-        A replay is needed while one of its batches has all its records, a redrive while dead letters that it took
-        exist. A call deletes at most 200 replays.
+        A replay is needed while one of its batches has all its records. A redrive is needed while dead letters that it
+        took exist. A call deletes at most 200 replays.
         """
         with self._reading() as connection:
             old = connection.execute(OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()

@@ -260,5 +260,5 @@ def _apply_slow_lane_chunk(status: TargetStatus, ended: Ended, now: datetime) ->
     good = status.good + 1
     if good < QUICK_CHUNKS or now - status.since < OPEN:
         return replace(status, good=good)
-    # its rate need not rise gradually, because it kept receiving deliveries as fast as it accepted them
+    # the rate need not rise gradually, because the target kept receiving deliveries as fast as it accepted them
     return replace(recovered(status, f"{good} chunks in a row were quick", now), until=None)

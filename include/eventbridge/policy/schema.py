@@ -17,7 +17,8 @@ import msgspec
 
 from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField, SchemaChange, TypeSample
 
-#: A field is lost if at least this many sampled events had it (all since it appeared), and then as many lacked it.
+#: A field is lost if at least this many sampled events had it (all events since it appeared), and as many later events
+#: lack it.
 LOST_AFTER: Final = 100
 #: A field counts as always present if at most this many batches had it in only some of their events: the batch in which
 #: it appeared, and the batch in which it disappeared.

@@ -23,7 +23,8 @@ _OPEN = ("retry_scheduled", "unknown")
 
 @dataclass
 class ReplayAccount:
-    """The batches of a replay, the archive rows that it read, the events that it took, and its deliveries by outcome.
+    """The batches of a replay, the archive rows that it read, the events that it took, and the outcomes of their
+    deliveries.
 
     `in_progress` counts the events, not the deliveries, of uncommitted batches and open deferred matches. `pending`
     deliveries will be retried. `pruned` counts the events of batches whose deliveries are past their retention.

@@ -2,7 +2,7 @@
 
 The files are in the store, and their records are in the ledger. A message is acknowledged once its file is durable and
 recorded. If the process dies before that, the queue still has the message. If it dies between the record and the
-acknowledgement, the queue hands out the message again, and the inbox recognises it by its id.
+acknowledgement, the queue hands out the message again, and the inbox recognises the message by its id.
 """
 
 from __future__ import annotations

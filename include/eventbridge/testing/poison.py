@@ -21,8 +21,8 @@ from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope
 
-#: Markers in an event's body that, in this order, kill the Spark that started its worker, end the worker, block the
-#: worker, raise an error in it, or kill it once, after the slice was routed and before its response.
+#: Markers in an event's body that, in this order, kill the Spark that started the worker, end the worker, block the
+#: worker, raise an error in the worker, or kill the worker once, after the slice was routed and before its response.
 KILLING = b"poison: killing"
 DEADLY = b"poison: deadly"
 ENDLESS = b"poison: endless"

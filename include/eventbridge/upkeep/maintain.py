@@ -2,8 +2,8 @@
 
 The DAG `eventbridge_maintain_store` and `eventbridge maintain` call it. A run uses the ledger's indexes and lists days
 of the store, never all files, and ends after a bounded time; the next run continues. If it is killed at any point, or
-runs twice at the same time, it removes nothing that is needed, because a batch is first marked in the ledger, then its
-files are removed, then its rows.
+runs twice at the same time, it removes nothing that is needed: a batch is first marked in the ledger, then the batch's
+files are removed, and then its rows.
 """
 
 from __future__ import annotations

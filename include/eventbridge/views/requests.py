@@ -37,7 +37,7 @@ class SentRequest:
 def find_sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], delivery_id: str) -> SentRequest | None:
     """Return the request of one of an event's deliveries.
 
-    Returns None if the request was not rendered, if its batch is not settled, or if it is past its retention.
+    Returns None if the request was not rendered, if its batch is not settled, or if the request is past its retention.
     """
     for each in deliveries:
         if each.delivery_id == delivery_id and each.file is not None and each.row is not None:

@@ -112,8 +112,8 @@ class PostgresqlEngine:
     spans_hosts = True
     migrates_when_opened = False
     # READ COMMITTED, regardless of the server's default, so that each statement reads all earlier commits.
-    # `batches.plan` depends on it, because its insert waits for the commit of the previous batch, and the offsets that
-    # it then reads must be those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and
+    # `batches.plan` depends on this level: its insert waits for the commit of the previous batch, and the offsets that
+    # `plan` then reads must be those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and
     # SERIALIZABLE, it would plan the same offsets again, or be refused and have to restart. Rows on which a transaction
     # decides are locked (FOR SHARE, FOR UPDATE) or compared and set.
     begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"

@@ -2,8 +2,9 @@
 
 Events beyond a rule's budget become a deferred match, which is routed later. Route calls this module once a batch's
 slices are routed. The candidate events of a rule are its share of the batch. A rule with waiting deferred matches
-is behind. Its next shares are deferred without a try, so that it delays the others by its budget only once, and its
-deferred matches are routed oldest first. All rules together have a total budget; see `share_budget.TotalBudget`.
+is behind. The next shares of such a rule are deferred without a try, so that the rule delays the others by its budget
+only once, and its deferred matches are routed oldest first. All rules together have a total budget; see
+`share_budget.TotalBudget`.
 """
 
 from __future__ import annotations

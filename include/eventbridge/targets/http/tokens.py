@@ -15,8 +15,8 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from eventbridge.errors import EventBridgeError
 from eventbridge.targets.http.redaction import SecretForm, forms_of
 
-#: A token is not used in its last 60 s, or the last fifth of its lifetime if that is shorter, so that it outlasts the
-#: requests sent with it.
+#: A token is not used in its last 60 s, or the last fifth of its lifetime if that is shorter, so that the token
+#: outlasts the requests sent with it.
 _MARGIN = timedelta(seconds=60)
 _MARGIN_SHARE = 0.2
 #: The assumed lifetime of a token without expires_in, which RFC 6749, 5.1, makes optional, and the maximum lifetime.

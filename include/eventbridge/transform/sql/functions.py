@@ -1,7 +1,7 @@
 """Lists the functions of Spark SQL that an expression may call, and how many arguments each takes.
 
-A function is on the list if its result depends only on its arguments, it reads and writes nothing else, and its
-arguments or `bounds` bound the size of its result. This excludes functions that call Java, read files, sessions, users,
+A function is on the list if its result depends only on its arguments, if it reads and writes nothing else, and if the
+arguments or `bounds` bound the size of the result. This excludes functions that call Java, read files, sessions, users,
 clocks or random numbers, aggregate or generate rows, process XML, encrypt, or fail on purpose.
 """
 
