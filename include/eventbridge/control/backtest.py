@@ -1,4 +1,5 @@
-"""Runs and compares candidates over the archive for the command line and the DAGs, and reads what candidates name."""
+"""Runs and compares candidates over the archive for the command line and the DAGs, and reads the rules that candidates
+name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the size of the store, and why ingestion is stopped, in the ledger."""
+"""Records in the ledger the size of the store, and why ingestion is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines the records of which runner delivers for a target, and which process delivers for a runner in streaming
+"""Defines the records that say which runner delivers for a target, and which process delivers for a runner in streaming
 mode."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts the events that a replay would take, with samples; records no replay, and sends nothing."""
+"""Counts the events that a replay would take, with samples. It records no replay, and sends nothing."""
 
 from __future__ import annotations
 

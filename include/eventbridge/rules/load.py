@@ -1,4 +1,5 @@
-"""Reads all rule files in a folder and its subfolders into one rule set, or raises an error with all their errors.
+"""Reads all rule files in a folder and its subfolders into one rule set, or raises one error that lists all errors in
+them.
 
 It is called by every `listen` task, by the DAG files at parse time, and by `eventbridge rules check`.
 """

@@ -1,4 +1,4 @@
-"""Messages of a partition that were fetched ahead of its reader; used by logs that are followed."""
+"""Holds messages of a partition that were fetched ahead of its reader. Logs that are followed use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens a bus's source with the opener for its type; called by stages, the watcher and commands."""
+"""Opens a bus's source with the opener for its type. Stages, the watcher and commands call it."""
 
 from __future__ import annotations
 

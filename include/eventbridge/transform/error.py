@@ -27,7 +27,7 @@ def member(path: str, name: object) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as messages show it; a string is in quotes."""
+    """Return a value in the form for messages; a string is in quotes."""
     return repr(value) if isinstance(value, str) else str(value)
 
 

@@ -1,4 +1,5 @@
-"""Logs users in to the page, by a token in a cookie that no script can read or as users of the mounting server."""
+"""Logs users in to the page, either by a token in a cookie that no script can read, or as users of the mounting
+server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports the progress of compilation in this process; does not import Numba, which takes a second."""
+"""Reports the progress of compilation in this process. It does not import Numba, which takes a second."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def to_json(value: JsonValue) -> JsonValue:
 
 
 def format_value(value: JsonValue) -> str:
-    """Return a value as messages show it: shortened, or as its type if it is an object or a list."""
+    """Return a value in the form for messages: shortened, or as its type if it is an object or a list."""
     match value:
         case str():
             return repr(value) if len(value) <= 60 else f"{value[:60]!r}..."
