@@ -144,8 +144,8 @@ def origin_of(
     for every host in rule files. Raises ConnectionUnusable; if the connection names no host, the message contains `use`
     and suggests the host `example`.
 
-    As in Airflow's HTTP connections, the scheme is that of the host (`https://...`), else the field schema. The default
-    is https, so that no rule file can send credentials in clear text unless the connection says http.
+    As in Airflow's HTTP connections, the scheme is that of the host (`https://...`), else the `schema` field. The
+    default is https, so that no rule file can send credentials in clear text unless the connection says http.
     """
     any_host, holds_url = _is_for_any_host(connection), bool(_secret_url(connection))
     if any_host and (connection.host or holds_url):

@@ -21,10 +21,10 @@ _SHARED_PORTION = 0.75
 
 
 class HttpEngine:
-    """Runs up to `max_in_flight` transfers concurrently; used by one thread, except for `wake`.
+    """Runs up to `max_in_flight` transfers concurrently. Only one thread may use it, except for `wake`.
 
-    If `freely` is not None, only a target with no transfer in flight may start one beyond that many transfers.
-    Connections and handles are kept for reuse, because creating either costs more than a request.
+    If `freely` is not None and that many transfers are in flight, only a target without one in flight may start
+    another. Connections and handles are kept for reuse, because creating either costs more than a request.
     """
 
     def __init__(self, max_in_flight: int, freely: int | None = None) -> None:

@@ -39,8 +39,8 @@ _TLS = frozenset(
         pycurl.E_USE_SSL_FAILED,
     }
 )
-#: The errors that mean, once a request was sent, that its connection closed without a response. libcurl connects again
-#: to repeat the request, and either that fails or `_allow_request` refuses it.
+#: If a request was sent, these errors mean that its connection closed without a response. libcurl connects again to
+#: repeat the request, and either that fails or `_allow_request` refuses it.
 _CLOSED = _HOST_UNKNOWN | _TLS | {pycurl.E_ABORTED_BY_CALLBACK, pycurl.E_COULDNT_CONNECT, pycurl.E_GOT_NOTHING}
 _CLOSED_TEXT = "the target closed the connection before a response came"
 #: libcurl's debug output for a stream that was reset as refused, or excluded by a GOAWAY.

@@ -41,7 +41,7 @@ _FAST = 1
 
 
 def compress(payload: bytes) -> bytes | None:
-    """Return a payload in the format gzip, the same bytes each time; None if that is not smaller."""
+    """Return a payload in gzip format, the same bytes each time; None if that is not smaller."""
     level = _FAST if len(payload) > _LARGE_BYTES else zlib.Z_DEFAULT_COMPRESSION
     compressed = zlib.compress(payload, level, wbits=_GZIP)
     return compressed if len(compressed) < len(payload) else None
