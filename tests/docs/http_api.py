@@ -17,6 +17,7 @@ _HEAD = """# HTTP API
 The calls of `eventbridge serve`. [Use the HTTP API](../howto/page.md#use-the-http-api) shows how to make them.
 [Error codes](error-codes.md) explains refused calls.
 `$URL/openapi.json` has the models of bodies and responses.
+To send calls from the browser, open `$URL/page`, log in with a token, and choose *API*.
 """
 
 
