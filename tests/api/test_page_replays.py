@@ -35,7 +35,7 @@ def operator(delivered: Server) -> Iterator[httpx.Client]:
 
 def test_a_replay_is_previewed_and_recorded(delivered: Server, operator: httpx.Client) -> None:
     """The preview shows what would be delivered; the form records the replay, and the page shows the command."""
-    form = {"bus": "orders", "since": "1h", "rules": "all-orders", "pattern": '{"id": ["o1"]}'}
+    form = {"bus": "orders", "from": "1h", "rules": "all-orders", "pattern": '{"id": ["o1"]}'}
     preview = operator.get("/page/replay", params=form).text
     begun = post(operator, "/replay", **form)
     page = begun.headers["location"]
@@ -63,7 +63,7 @@ def test_a_preview_says_that_it_did_not_read_the_whole_archive(
     async def previewed() -> str:
         async with application(delivered.installation, monkeypatch) as browser:
             await browser.post("/page/login", data={"token": token}, headers=OWN)
-            return (await browser.get("/page/replay", params={"bus": "orders", "since": "1h"})).text
+            return (await browser.get("/page/replay", params={"bus": "orders", "from": "1h"})).text
 
     assert "reads only the first 0 files of the archive" in asyncio.run(previewed())
 
@@ -85,7 +85,7 @@ def test_an_event_is_resent_to_one_target(delivered: Server, operator: httpx.Cli
 
 def test_a_replayed_event_is_listed_once(delivered: Server, operator: httpx.Client) -> None:
     """With the time at which it was published, not with that of the replay."""
-    begun = post(operator, "/replay", bus="orders", since="1h", rules="all-orders", pattern='{"id": ["o0"]}')
+    begun = post(operator, "/replay", bus="orders", rules="all-orders", pattern='{"id": ["o0"]}', **{"from": "1h"})
     before = operator.get("/page/events?type=order.placed").text
     delivered.installation.replay(begun.headers["location"].rpartition("/")[2])
     after = operator.get("/page/events?type=order.placed").text
@@ -101,8 +101,8 @@ def events_of(page: str) -> list[str]:
 
 def test_a_form_with_a_wrong_value_is_shown_again(operator: httpx.Client) -> None:
     """With the error and with the input."""
-    wrong = operator.get("/page/replay", params={"bus": "orders", "since": "1h", "rate": "fast"}).text
-    unknown = operator.get("/page/replay", params={"bus": "orders", "since": "1h", "rules": "al-orders"}).text
+    wrong = operator.get("/page/replay", params={"bus": "orders", "from": "1h", "rate": "fast"}).text
+    unknown = operator.get("/page/replay", params={"bus": "orders", "from": "1h", "rules": "al-orders"}).text
 
     assert ("is not a rate" in wrong, 'value="fast"' in wrong) == (True, True)
     assert "all-orders" in unknown
@@ -112,8 +112,8 @@ def test_a_reader_replays_nothing(delivered: Server) -> None:
     """The page does not offer the form, and refuses it."""
     with delivered.client() as viewer:
         viewer.post("/page/login", data={"token": delivered.installation.token("onlooker", "read")}, headers=OWN)
-        preview = viewer.get("/page/replay?bus=orders&since=1h").text
-        refused = post(viewer, "/replay", bus="orders", since="1h")
+        preview = viewer.get("/page/replay?bus=orders&from=1h").text
+        refused = post(viewer, "/replay", bus="orders", **{"from": "1h"})
 
     assert ("would be replayed" in preview, "Start replay" in preview) == (True, False)
     assert refused.status_code == 403

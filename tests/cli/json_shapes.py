@@ -379,8 +379,8 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "revoked_at": "null",
     },
     ("stats",): {
-        "since": "str",
-        "until": "str",
+        "from": "str",
+        "to": "str",
         "rules": [
             {
                 "day": "str",

@@ -31,7 +31,7 @@ CONDITIONS = frozenset({"sql", "pattern", "where", "condition", "expression", "f
 SHOWN = frozenset(
     {
         *("bus", "rule", "target", "rules", "targets", "names", "name", "batch", "delivery", "id", "event", "event_id"),
-        *("type", "source", "since", "until", "from", "to", "reason", "error", "find", "after", "cursor"),
+        *("type", "source", "from", "to", "reason", "error", "find", "after", "cursor"),
     }
 )
 #: Names of parameters that select nothing: how much is returned, what is done, and the caller's own input.
@@ -155,7 +155,7 @@ def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.
             for name in names or {"sql", "pattern"}:
                 value: Any = {"data": {"card": [CARD]}} if name == "pattern" else f"event->>'$.data.card' = '{CARD}'"
                 text = value if isinstance(value, str) else json.dumps(value)
-                needed = {"bus": "orders", "from": "1h", "since": "1h", "rule": "numbers"}
+                needed = {"bus": "orders", "from": "1h", "rule": "numbers"}
                 if form:
                     sent_form = needed | {"key": key, name: text}
                     response = blind.post(path_of(route), data=sent_form, headers=OWN)
@@ -213,7 +213,7 @@ def test_an_error_of_sql_quotes_no_event(seeing: httpx.Client) -> None:
     failing = "error(event->>'$.data.card')::boolean"
     casting = "(event->>'$.data.card' || 'x')::INT > 1"
     said = [
-        seeing.get("/page/replay", params={"bus": "orders", "since": "1h", "sql": sql}).text
+        seeing.get("/page/replay", params={"bus": "orders", "from": "1h", "sql": sql}).text
         for sql in (failing, casting)
     ]
 

@@ -51,8 +51,8 @@ from eventbridge.rules.find import find_rule
 from eventbridge.rules.frozen import content_of
 from eventbridge.runtime.batch_files import Damaged
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.rules import rule_versions as versions_of
-from eventbridge.views.status import Status, status_fields
+from eventbridge.views.rules import MAX_VERSIONS, rule_version_page
+from eventbridge.views.status import Status
 from eventbridge.views.status import status as status_of
 from eventbridge.views.trace.explain import why_between
 
@@ -87,6 +87,8 @@ _TIME = "ISO 8601 (UTC without an offset), or an age such as 2h."
 #: The query parameters that limit a call to a time range.
 From = Annotated[str | None, Query(alias="from", description=f"The earliest time: {_TIME}")]
 To = Annotated[str | None, Query(alias="to", description=f"The time before which the range ends: {_TIME}")]
+#: The query parameter that continues a list.
+Cursor = Annotated[str | None, Query(description="`next` of the previous page; none: the first page.")]
 
 
 @router.get("/status", summary="Get the status of every runner", **described("get_status", "state", Status))
@@ -95,16 +97,16 @@ def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10
     """Return the lag, flow, in-flight and available events of each partition, the newest batches, and all that is
     unhealthy."""
 
-    def load(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> Status:
         current = status_of(runtime, batches=batches)
-        return status_fields(
-            replace(current, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in current.rules_on_hold))
+        return replace(
+            current, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in current.rules_on_hold)
         )
 
     return document_response(request, load)
 
 
-@router.get("/rules/{rule}", summary="Get a rule", **described("get_rule", "rules", dict[str, Any]))
+@router.get("/rules/{rule}", summary="Get a rule", **described("get_rule", "rules", models.RuleDefinition))
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Return a rule in force, with its defaults filled in."""
     return document_response(request, lambda runtime: rule_document(runtime, rule))
@@ -116,14 +118,20 @@ def rule(request: Request, rule: Annotated[str, Path(description="The name of a 
     **described("list_rule_versions", "rules", models.RuleVersionList),
 )
 @reads_store
-def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
-    """Return a rule's newest versions, at most 10: when each came into force, and its diff from the previous one."""
-    return document_response(
-        request, lambda runtime: {"versions": versions_of(runtime, find_rule(runtime.rule_set(), rule).name)}
-    )
+def rule_versions(
+    request: Request,
+    rule: Annotated[str, Path(description="The name of a rule.")],
+    limit: Annotated[int, Query(ge=1, le=MAX_VERSIONS, description="The maximum number of items.")] = MAX_VERSIONS,
+    cursor: Cursor = None,
+) -> Response:
+    """Return a rule's versions, the newest first: when each came into force, and its diff from the previous one."""
 
+    def load(runtime: Runtime) -> Page:
+        name = find_rule(runtime.rule_set(), rule).name
+        some, following = rule_version_page(runtime, name, limit, cursor)
+        return {"versions": some}, following
 
-Cursor = Annotated[str | None, Query(description="`next` of the previous page; none: the first page.")]
+    return page_response(request, load)
 
 
 @dataclass(frozen=True)

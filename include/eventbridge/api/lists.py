@@ -19,22 +19,20 @@ from eventbridge.control.actions import action_page
 from eventbridge.dead_letters.redrives import Marks, redrive_document, visible_redrives
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import parse_document
-from eventbridge.event.json_text import plain
 from eventbridge.model.api import V1
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.quality import QualityRecord
 from eventbridge.quality.record import find_record, list_checked_hour_page
 from eventbridge.replay.account import replay_document, replay_line, visible_replays
-from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import read_time
 from eventbridge.views.batches import BatchAccount, batch_account, batch_page
-from eventbridge.views.chunks import chunk_failures, chunk_statuses
+from eventbridge.views.buses import BusStatus, bus_status, bus_statuses
+from eventbridge.views.chunks import chunk_page
 from eventbridge.views.event_search import EventPage, EventQuery, event_page
 from eventbridge.views.rules import rule_change_page
 from eventbridge.views.schemas import schema_page, schemas_named
-from eventbridge.views.stats import stats_page
-from eventbridge.views.status import status, status_fields
+from eventbridge.views.stats import stats_document, stats_page
 from eventbridge.views.target_status import target_list
 
 #: The maximum number of items on one page.
@@ -131,23 +129,17 @@ def buses(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Resp
     """Return each bus: its source, and the lag, in-flight and available events and flow of each partition."""
 
     def load(runtime: Runtime) -> Page:
-        fields = status_fields(status(runtime, batches=0))
-        names, following = page_of(sorted(runtime.rule_set().buses), lambda each: (each,), limit, cursor)
-        return {"buses": [_bus(runtime, name, fields) for name in names]}, following
+        some, following = page_of(bus_statuses(runtime), lambda each: (each.bus,), limit, cursor)
+        return {"buses": some}, following
 
     return page_response(request, load)
 
 
-@router.get("/buses/{bus}", summary="Get a bus", **described("get_bus", "buses", models.Bus))
+@router.get("/buses/{bus}", summary="Get a bus", **described("get_bus", "buses", BusStatus))
 @asks_buses
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
     """Return a bus: its source, and the lag, in-flight and available events and flow of each partition and runner."""
-
-    def load(runtime: Runtime) -> dict[str, Any]:
-        find_bus(runtime.rule_set(), bus)
-        return _bus(runtime, bus, status_fields(status(runtime, batches=0)))
-
-    return document_response(request, load)
+    return document_response(request, lambda runtime: bus_status(runtime, bus))
 
 
 @router.get(
@@ -171,25 +163,24 @@ def quality_of_hour(
     return document_response(request, lambda runtime: visible_quality(request, find_record(runtime, hour)))
 
 
-@router.get(
-    "/chunks", summary="List chunks of the newest batches", **described("list_chunks", "history", models.ChunkList)
-)
+@router.get("/chunks", summary="List chunks", **described("list_chunks", "history", models.ChunkList))
 @reads_store
 def chunks(
     request: Request,
-    batches: Annotated[int, Query(ge=1, le=100, description="Number of batches.")] = 10,
-    failures: Annotated[
-        bool, Query(description="Return the newest 20 failed chunks instead, with their errors.")
-    ] = False,
+    failures: Annotated[bool, Query(description="Only failed chunks, each with its last error.")] = False,
+    limit: _Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
-    """Return the chunks of the newest batches, or the newest failed ones."""
+    """Return chunks, those of the newest batch first. Send `next` as `cursor` for the next page.
 
-    def load(runtime: Runtime) -> Any:
-        if failures:
-            return {"chunks": chunk_failures(runtime, limit=20, payloads=can_see_payloads(request))}
-        return {"chunks": chunk_statuses(runtime, batches=batches)}
+    One call searches at most 500 batches, so it may return `next` with few chunks, or none.
+    """
 
-    return document_response(request, load)
+    def load(runtime: Runtime) -> Page:
+        shown = can_see_payloads(request)
+        return _page(chunk_page(runtime, limit, cursor, failures=failures, payloads=shown))
+
+    return page_response(request, load)
 
 
 @router.get("/schemas", summary="List event types", **described("list_schemas", "events", models.SchemaList))
@@ -205,31 +196,24 @@ def schemas(
 
 @router.get(
     "/schemas/{type:path}",
-    summary="Get the schema of an event type",
-    **described("get_schema", "events", models.TypeSchemas),
+    summary="List the schemas of an event type",
+    **described("list_type_schemas", "events", models.TypeSchemas),
 )
 def schema(
     request: Request,
     type: Annotated[str, Path(description="An event type.")],
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
+    limit: _Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """Return the fields of the type on each bus: types and null rates, and examples with the `payloads` scope."""
-    return document_response(
-        request, lambda runtime: {"schemas": schemas_named(runtime, type, bus, examples=can_see_payloads(request))}
-    )
 
+    def load(runtime: Runtime) -> Page:
+        found = schemas_named(runtime, type, bus, examples=can_see_payloads(request))
+        some, following = page_of(found, lambda each: (each.bus,), limit, cursor)
+        return {"schemas": some}, following
 
-def _bus(runtime: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    rules = runtime.rule_set()
-    source = rules.buses[name].source
-    return {
-        "bus": name,
-        "source": source.type,
-        "topics": list(source.topics),
-        "rules": sum(each.bus == name for each in rules.rules.values()),
-        "partitions": [each for each in fields["partitions"] if each["bus"] == name],
-        "flows": [each for each in plain(fields["flows"]) if each["bus"] == name],
-    }
+    return page_response(request, load)
 
 
 @router.get("/rules", summary="List rules and buses", **described("list_rules", "rules", models.RuleList))
@@ -324,7 +308,7 @@ def stats(
 
     def load(runtime: Runtime) -> Page:
         found, following = stats_page(runtime, days, rule, limit, cursor)
-        return vars(found), following
+        return stats_document(found), following
 
     return page_response(request, load)
 

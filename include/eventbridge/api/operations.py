@@ -11,7 +11,8 @@ from eventbridge.api import models
 from eventbridge.api.access import reader
 from eventbridge.api.call_pools import reads_store, run_at_buses, run_at_target, run_expensive
 from eventbridge.api.descriptions import described
-from eventbridge.api.documents import Accepted, From, To, document_response
+from eventbridge.api.documents import Accepted, Cursor, From, Page, To, document_response, page_response
+from eventbridge.api.lists import MOST, page_of
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head, visible_selection
 from eventbridge.api.routes import JsonCall
@@ -28,7 +29,7 @@ from eventbridge.event.json_document import write_document
 from eventbridge.model.api import V1
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.shadow import shadow_reports
+from eventbridge.views.shadow import shadow_document, shadow_reports
 from eventbridge.views.target_status import TargetLine, target_lines
 from eventbridge.views.trace.explain import body_of_event
 
@@ -215,12 +216,18 @@ def shadows(
     since: From = "1h",
     until: To = None,
     samples: Annotated[int, Query(ge=0, le=100)] = 10,
+    limit: Annotated[int, Query(ge=1, le=MOST, description="The maximum number of items.")] = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """Return the differences between a rule's targets and their shadows. Samples need the `payloads` scope."""
     shown = samples if can_see_payloads(request) else 0
-    return document_response(
-        request, lambda runtime: {"shadows": shadow_reports(runtime, rule, since or "1h", until, shown)}
-    )
+
+    def load(runtime: Runtime) -> Page:
+        found = shadow_reports(runtime, rule, since or "1h", until, shown)
+        some, following = page_of(found, lambda each: (each.shadow,), limit, cursor)
+        return {"shadows": [shadow_document(each) for each in some]}, following
+
+    return page_response(request, load)
 
 
 @router.post("/rules/{rule}/release", summary="Release a rule on hold", **described("release_rule", "rules", Released))

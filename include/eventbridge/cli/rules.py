@@ -375,12 +375,12 @@ def shadow(
     as_json: JsonOption = False,
 ) -> None:
     """Show where outputs and responses of shadows differ from those of the targets that they shadow."""
-    from eventbridge.views.shadow import shadow_reports
+    from eventbridge.views.shadow import shadow_document, shadow_reports
 
     with open_runtime(expects_ledger=True) as runtime:
         reports = shadow_reports(runtime, rule, since, until, sample)
     if as_json:
-        show_document(reports)
+        show_document([shadow_document(each) for each in reports])
         return
     show_table(
         f"Shadows of {rule}",

@@ -27,14 +27,14 @@ def stats(
 
     Each commit of a batch updates the stats, and pruning the batch later does not change them.
     """
-    from eventbridge.views.stats import daily_stats
+    from eventbridge.views.stats import daily_stats, stats_document
 
     if as_csv and as_json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
     with open_runtime(expects_ledger=True) as runtime:
         found = daily_stats(runtime, days, rule)
     if as_json:
-        show_document(found)
+        show_document(stats_document(found))
     elif as_csv:
         _show_csv(found)
     else:

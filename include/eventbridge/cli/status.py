@@ -14,9 +14,8 @@ from eventbridge.errors import error_lines
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
     from eventbridge.model.storage import StoreQuota
-    from eventbridge.policy.flow import Flow
     from eventbridge.views.chunks import ChunkStatus
-    from eventbridge.views.partitions import PartitionStatus
+    from eventbridge.views.partitions import PartitionFlow, PartitionStatus
     from eventbridge.views.status import NewRunner, Status, StreamingRunner
 
 
@@ -33,12 +32,12 @@ def show_status(
     if chunks or failures:
         show_chunks(batches, failures=failures, as_json=as_json)
         return
-    from eventbridge.views.status import status, status_fields
+    from eventbridge.views.status import status
 
     with open_runtime(expects_ledger=True) as runtime:
         found = status(runtime, batches=batches)
     if as_json:
-        show_document(status_fields(found))
+        show_document(found)
     else:
         _show(found)
 
@@ -107,7 +106,7 @@ def _tables(current: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[l
             "Flow of the last five minutes, in events a second",
             ["runner", "bus", "topic", "partition", "published", "settled", "capacity", "time to catch up"],
         ),
-        ([f.runner, f.bus, f.partition.topic, f.partition.partition_id, *_speeds(f.flow)] for f in current.flows),
+        ([f.runner, f.bus, f.partition.topic, f.partition.partition_id, *_speeds(f)] for f in current.flows),
     )
     yield (
         ("Newest batches, times in UTC", ["batch", "kind", "runner", "state", "planned", "seconds"]),
@@ -169,7 +168,7 @@ def _waiting(partition: PartitionStatus) -> list[object]:
     return ["?" if number is None else number for number in (partition.lag, partition.in_flight, partition.available)]
 
 
-def _speeds(flow: Flow) -> list[object]:
+def _speeds(flow: PartitionFlow) -> list[object]:
     """Return published, settled, capacity and the time until the lag is gone; `?` for an unknown value."""
     capacity = "?" if flow.capacity is None else flow.capacity
     gone = "it grows" if flow.grows else "?"

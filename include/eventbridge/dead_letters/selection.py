@@ -38,6 +38,8 @@ SELECTED_BY = (
 
 #: Columns that distinguish the dead letters of one delivery, or of one event without deliveries.
 MARKED_BY: Final = ("batch_id", "topic", "broker", "partition_id", "offset")
+#: The names of times in JSON; `from` is a keyword of Python.
+_TIMES: Final = {"since": "from", "until": "to"}
 
 
 @dataclass(frozen=True)
@@ -78,20 +80,25 @@ class Selection:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields that are set, as JSON values."""
+        """Return the fields that are set, as JSON values; `since` and `until` are `from` and `to`."""
         values: dict[str, Any] = {key: value for key, value in vars(self).items() if value not in (None, ())}
         if self.payloads:
             del values["payloads"]
         return {
-            key: value.isoformat() if isinstance(value, datetime) else list(value) if key == "names" else value
+            _TIMES.get(key, key): value.isoformat()
+            if isinstance(value, datetime)
+            else list(value)
+            if key == "names"
+            else value
             for key, value in values.items()
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Selection:
         """Read a document that `as_json` wrote."""
-        times = {key: datetime.fromisoformat(values[key]) for key in ("since", "until") if key in values}
-        return cls(**{**values, **times, "names": tuple(values.get("names", ()))})
+        times = {key: datetime.fromisoformat(values[name]) for key, name in _TIMES.items() if name in values}
+        others = {key: value for key, value in values.items() if key not in _TIMES.values()}
+        return cls(**{**others, **times, "names": tuple(values.get("names", ()))})
 
     @property
     def chooses(self) -> bool:

@@ -54,13 +54,20 @@ class BatchAccount:
 def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchPage:
     """Return at most `limit` batches after a cursor. Raises UserError for an invalid cursor."""
     start = read_cursor(after) if after else None
-    before = None if start is None else (_EPOCH + start.planned_at * _MICROSECOND, start.batch_id)
+    before = None if start is None else (planned_at(start), start.batch_id)
     found = runtime.ledger.batches.find(limit=limit + 1, before=before)
-    cursor = None
-    if len(found) > limit:
-        last = found[limit - 1]
-        cursor = write_cursor(Cursor((last.planned_at - _EPOCH) // _MICROSECOND, last.batch_id))
+    cursor = write_cursor(batch_cursor(found[limit - 1])) if len(found) > limit else None
     return BatchPage(tuple(found[:limit]), cursor)
+
+
+def planned_at(cursor: Cursor) -> datetime:
+    """Return when the batch of a cursor was planned."""
+    return _EPOCH + cursor.planned_at * _MICROSECOND
+
+
+def batch_cursor(batch: Batch, row: int = -1) -> Cursor:
+    """Return the cursor of a batch or, with `row`, of a part of it."""
+    return Cursor((batch.planned_at - _EPOCH) // _MICROSECOND, batch.batch_id, row=row)
 
 
 def batch_account(runtime: Runtime, name: str) -> BatchAccount:

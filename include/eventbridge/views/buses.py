@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eventbridge.rules.find import find_bus
@@ -15,7 +16,8 @@ from eventbridge.views.status import status
 class BusStatus:
     """The status of one bus.
 
-    `source` is the type of its source, and `rules` is the number of its rules. `runners` have consumed it, or will.
+    `source` is the type of its source, and `rules` is the number of its rules. `runners` have consumed it, or will. `lag` is
+    the number of events that are not settled, summed over partitions; None if a partition's is unknown.
     """
 
     bus: str
@@ -24,14 +26,9 @@ class BusStatus:
     rules: int
     runners: tuple[str, ...]
     retention_seconds: float
+    lag: int | None
     partitions: tuple[PartitionStatus, ...]
     flows: tuple[PartitionFlow, ...]
-
-    @property
-    def lag(self) -> int | None:
-        """The number of events that are not settled, summed over partitions; None if a partition's is unknown."""
-        lags = [each.lag for each in self.partitions]
-        return None if None in lags else sum(lag for lag in lags if lag is not None)
 
 
 def bus_statuses(runtime: Runtime) -> list[BusStatus]:
@@ -39,22 +36,31 @@ def bus_statuses(runtime: Runtime) -> list[BusStatus]:
     rules = runtime.rule_set()
     found = status(runtime, batches=0)
     counts = Counter(rule.bus for rule in rules.rules.values())
-    return [
-        BusStatus(
-            bus=name,
-            source=bus.source.type,
-            topics=tuple(bus.source.topics),
-            rules=counts[name],
-            runners=tuple(sorted(runner for runner, of in rules.runners().items() if of == name)),
-            retention_seconds=bus.retention_seconds,
-            partitions=tuple(each for each in found.partitions if each.bus == name),
-            flows=tuple(each for each in found.flows if each.bus == name),
+    statuses = []
+    for name, bus in sorted(rules.buses.items()):
+        partitions = tuple(each for each in found.partitions if each.bus == name)
+        statuses.append(
+            BusStatus(
+                bus=name,
+                source=bus.source.type,
+                topics=tuple(bus.source.topics),
+                rules=counts[name],
+                runners=tuple(sorted(runner for runner, of in rules.runners().items() if of == name)),
+                retention_seconds=bus.retention_seconds,
+                lag=_total_lag(partitions),
+                partitions=partitions,
+                flows=tuple(each for each in found.flows if each.bus == name),
+            )
         )
-        for name, bus in sorted(rules.buses.items())
-    ]
+    return statuses
 
 
 def bus_status(runtime: Runtime, name: str) -> BusStatus:
     """Return the status of one bus. Raises NotFoundError if no rule file defines it."""
     find_bus(runtime.rule_set(), name)
     return next(each for each in bus_statuses(runtime) if each.bus == name)
+
+
+def _total_lag(partitions: Iterable[PartitionStatus]) -> int | None:
+    lags = [each.lag for each in partitions]
+    return None if None in lags else sum(lag for lag in lags if lag is not None)

@@ -21,12 +21,13 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch, BatchFile, BatchKind
 from eventbridge.model.chunk import Chunk, ChunkState, Piece
-from eventbridge.model.cursor import read_number_cursors, write_name_cursor
+from eventbridge.model.cursor import Cursor, read_cursor, read_number_cursors, write_cursor, write_name_cursor
 from eventbridge.model.file_detail import Spent
 from eventbridge.repair.audit import find_batch
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.views.batches import batch_cursor, planned_at
 
 #: The maximum number of attempts on a page; failed attempts come first.
 MAX_ATTEMPTS = 200
@@ -245,9 +246,9 @@ class ChunkStatus:
     """The status of one chunk.
 
     `source` is the bus that its batch took its events from, or `pending`; `targets` have the form `rule/target`.
-    `seconds` is how long its last push worked on it, or None until that push has ended; `succeeded` and `failed` count
-    the deliveries of this push; `error` is the exception that ended the push. `last_failure` describes the last failed
-    attempt; only `chunk_failures` reads it.
+    `seconds` is how long its last push worked on it, or None until that push has ended; `succeeded` and `failed` count the
+    deliveries of this push; `error` is the exception that ended the push. `last_failure` describes the last failed
+    attempt; only a list of failed chunks has it.
     """
 
     batch_id: str
@@ -275,20 +276,61 @@ def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
     return [_status(batch, chunk) for batch in found for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)]
 
 
-def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
+def chunk_failures(runtime: Runtime, *, limit: int) -> list[ChunkStatus]:
     """Return the newest chunks, at most `limit`, in the `error` or `timeout` state or with failed deliveries.
 
-    Only the newest _BATCHES_SEARCHED batches are searched. If `payloads` is False, `last_failure` has no text that may
-    quote an event.
+    Only the newest _BATCHES_SEARCHED batches are searched.
     """
-    failures: list[ChunkStatus] = []
-    for batch in runtime.ledger.batches.find(limit=_BATCHES_SEARCHED):
-        for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id):
-            if len(failures) == limit:
-                return failures
-            if chunk.state in ("error", "timeout") or chunk.failed:
-                failures.append(_status(batch, chunk, _last_failure(runtime, batch, chunk, payloads)))
-    return failures
+    return list(chunk_page(runtime, limit, failures=True).chunks)
+
+
+@dataclass(frozen=True)
+class ChunkPage:
+    """A page of chunks, newest batch first; `cursor` leads to the next page, and is None on the last page."""
+
+    chunks: tuple[ChunkStatus, ...]
+    cursor: str | None
+
+
+def chunk_page(
+    runtime: Runtime, limit: int, after: str | None = None, *, failures: bool = False, payloads: bool = True
+) -> ChunkPage:
+    """Return at most `limit` chunks after a cursor, or only failed chunks, each with its last failure.
+
+    At most _BATCHES_SEARCHED batches are searched, so a page with a cursor may be short or empty. If `payloads` is
+    False, `last_failure` has no text that may quote an event. Raises UserError for an invalid cursor.
+    """
+    start = read_cursor(after) if after else None
+    found: list[ChunkStatus] = []
+    last = start
+    batches = _batches_from(runtime, start)
+    for batch in batches[:_BATCHES_SEARCHED]:
+        for chunk in _chunks_after(runtime, batch, start):
+            if failures and not (chunk.state in ("error", "timeout") or chunk.failed):
+                continue
+            if len(found) == limit and last is not None:
+                return ChunkPage(tuple(found), write_cursor(last))
+            failure = _last_failure(runtime, batch, chunk, payloads) if failures else ""
+            found.append(_status(batch, chunk, failure))
+            last = batch_cursor(batch, chunk.chunk_id)
+    if len(batches) > _BATCHES_SEARCHED:
+        return ChunkPage(tuple(found), write_cursor(batch_cursor(batches[_BATCHES_SEARCHED], -1)))
+    return ChunkPage(tuple(found), None)
+
+
+def _batches_from(runtime: Runtime, start: Cursor | None) -> list[Batch]:
+    """Return one more batch than a page searches, the newest first, beginning with the batch of a cursor."""
+    if start is None:
+        return runtime.ledger.batches.find(limit=_BATCHES_SEARCHED + 1)
+    # `~` follows every character of an id, so the batch of the cursor, which may have further chunks, is included.
+    just_before = (planned_at(start), f"{start.batch_id}~")
+    return runtime.ledger.batches.find(limit=_BATCHES_SEARCHED + 1, before=just_before)
+
+
+def _chunks_after(runtime: Runtime, batch: Batch, start: Cursor | None) -> list[Chunk]:
+    """Return the chunks of a batch, without those that the previous page showed."""
+    shown = start.row if start is not None and start.batch_id == batch.batch_id else -1
+    return [each for each in runtime.ledger.chunks.list_for_batch(batch.batch_id) if each.chunk_id > shown]
 
 
 def _status(batch: Batch, chunk: Chunk, last_failure: str = "") -> ChunkStatus:

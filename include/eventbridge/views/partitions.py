@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Move, Partition
-from eventbridge.policy.flow import WINDOW, Flow, flow
+from eventbridge.policy.flow import WINDOW, flow
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.identity import offset_gaps, start_offset
 from eventbridge.runtime.runtime import Runtime
@@ -33,22 +33,18 @@ class PartitionStatus:
     committed: int
     pulled: int
     end: int
-    gap: str = ""
+    gap: str
+    lag: int | None
+    in_flight: int | None
+    available: int | None
 
-    @property
-    def lag(self) -> int | None:
-        """The number of events that are not settled yet."""
-        return None if self.gap else self.end - self.committed
-
-    @property
-    def in_flight(self) -> int | None:
-        """The number of events in the runner's uncommitted batches."""
-        return None if self.gap else self.pulled - self.committed
-
-    @property
-    def available(self) -> int | None:
-        """The number of events that no batch has taken."""
-        return None if self.gap else self.end - self.pulled
+    @classmethod
+    def at(
+        cls, runner: str, bus: str, partition: Partition, *, committed: int, pulled: int, end: int, gap: str
+    ) -> PartitionStatus:
+        """Return the status of a partition from its offsets."""
+        lag, in_flight, available = (None,) * 3 if gap else (end - committed, pulled - committed, end - pulled)
+        return cls(runner, bus, partition, committed, pulled, end, gap, lag, in_flight, available)
 
 
 def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) -> list[PartitionStatus] | None:
@@ -66,14 +62,14 @@ def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) 
         gaps, ends = {row.partition: str(error) for row in rows}, {}
     named = rules.buses[bus].source.topics
     return [
-        PartitionStatus(
+        PartitionStatus.at(
             runner,
             bus,
             row.partition,
-            row.offset,
-            pulled.get(row.partition, row.offset),
-            ends.get(row.partition, 0 if row.partition.topic in named else row.offset),
-            gaps.get(row.partition, ""),
+            committed=row.offset,
+            pulled=pulled.get(row.partition, row.offset),
+            end=ends.get(row.partition, 0 if row.partition.topic in named else row.offset),
+            gap=gaps.get(row.partition, ""),
         )
         for row in rows
     ]
@@ -93,12 +89,19 @@ def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
 
 @dataclass(frozen=True)
 class PartitionFlow:
-    """The flow of one partition for one runner."""
+    """The flow of one partition for one runner, as `Flow` describes it.
+
+    If `grows`, events are published at least as fast as they can be settled, so the lag never reaches zero.
+    """
 
     runner: str
     bus: str
     partition: Partition
-    flow: Flow
+    published: float
+    settled: float
+    capacity: float | None
+    drains_in_seconds: float | None
+    grows: bool
 
 
 def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[PartitionStatus]) -> Iterator[PartitionFlow]:
@@ -120,4 +123,4 @@ def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[Parti
             for each in group:
                 before = source.offset_at(each.partition, now - WINDOW) if each.partition in existing else each.end
                 found = flow(moves[each.partition], max(0, each.end - before), each.end - each.committed, now)
-                yield PartitionFlow(runner, bus, each.partition, found)
+                yield PartitionFlow(runner, bus, each.partition, **vars(found), grows=found.grows)

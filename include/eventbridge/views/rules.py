@@ -21,7 +21,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.similar_names import suggest
 from eventbridge.store.rule_sets import frozen_rules
 
-#: The maximum number of versions that are returned, each with its diff.
+#: The maximum number of versions on a page, each with its diff.
 MAX_VERSIONS = 10
 
 
@@ -44,12 +44,25 @@ def rule_versions(runtime: Runtime, rule: str) -> list[RuleVersion]:
 
     A change is the diff of the rules as JSON with all defaults filled in.
     """
-    changes = runtime.ledger.rules.changes(rule, MAX_VERSIONS + 1)
+    found, _ = rule_version_page(runtime, rule, MAX_VERSIONS)
+    return found
+
+
+def rule_version_page(
+    runtime: Runtime, rule: str, limit: int, after: str | None = None
+) -> tuple[list[RuleVersion], str | None]:
+    """Return at most `limit` versions of a rule after a cursor, and the cursor of the next page, None on the last page.
+
+    Raises UserError for an invalid cursor.
+    """
+    numbered = runtime.ledger.rules.numbered_changes(rule, limit + 1, read_number_cursor(after) if after else None)
+    following = write_name_cursor(str(numbered[limit - 1][0])) if len(numbered) > limit else None
+    changes = [change for _, change in numbered]
     found = []
-    for newer, older in zip(changes, [*changes, None][1:], strict=True):
+    for newer, older in zip(changes[:limit], [*changes[1:], None], strict=False):
         diff, error = _diff(runtime, rule, older, newer)
         found.append(RuleVersion(newer.version, newer.at, diff, error))
-    return found[:MAX_VERSIONS]
+    return found, following
 
 
 def _diff(runtime: Runtime, rule: str, older: RuleChange | None, newer: RuleChange) -> tuple[tuple[str, ...], str]:

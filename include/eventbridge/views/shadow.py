@@ -76,6 +76,12 @@ def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, s
     return reports
 
 
+def shadow_document(report: ShadowReport) -> dict[str, object]:
+    """Return a report as `eventbridge rules shadow --json` and the API show it."""
+    times = {"since": "from", "until": "to"}
+    return {times.get(name, name): value for name, value in vars(report).items()}
+
+
 def _compare_batch(
     runtime: Runtime, batch: Batch, rule: str, shadows: Iterable[Target], reports: list[ShadowReport], samples: int
 ) -> None:

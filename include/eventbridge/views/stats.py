@@ -63,6 +63,11 @@ class Stats:
     buses: tuple[BusDay, ...]
 
 
+def stats_document(found: Stats) -> dict[str, object]:
+    """Return stats as `eventbridge stats --json` and the API show them."""
+    return {"from": found.since, "to": found.until, "rules": found.rules, "buses": found.buses}
+
+
 def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
     """Return the stats of the last days, today included, only of `rule` if it is set.
 

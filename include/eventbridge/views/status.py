@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from eventbridge.errors import BusError, RuleError, RuleFileError, RuleMovedError
-from eventbridge.event.json_text import plain
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import AppliedSlots
 from eventbridge.model.pending import DeferredMatch, PendingState
@@ -128,21 +127,6 @@ class Status:
     owners: tuple[OwnerStatus, ...]  # only owners that have quotas
     errors: tuple[RuleError, ...]  # in the current rule files; batches use the rules of `rules_since`
     rules_since: datetime | None  # when the rules that new batches use came into force
-
-
-def status_fields(found: Status) -> dict[str, object]:
-    """Return a status as `eventbridge status --json` and the API show it: partitions with lag, flows with growth."""
-    partitions = [
-        plain(each) | {"lag": each.lag, "in_flight": each.in_flight, "available": each.available}
-        for each in found.partitions
-    ]
-    flows = [
-        {"runner": each.runner, "bus": each.bus, "partition": each.partition}
-        | vars(each.flow)
-        | {"grows": each.flow.grows}
-        for each in found.flows
-    ]
-    return dict(plain(found)) | {"partitions": partitions, "flows": flows}
 
 
 def status(runtime: Runtime, *, batches: int = 10) -> Status:

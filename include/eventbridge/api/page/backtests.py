@@ -77,7 +77,7 @@ async def begin(request: Request, submitted: OperatorForm, name: str) -> Respons
 def _conf(runtime: Runtime, submitted: SubmittedForm, name: str) -> dict[str, str]:
     """Return the parameters of the DAG. Raises UserError for an invalid time and for a rule file with errors."""
     find_rule(runtime.rule_set(), name)
-    since, until = time_range(runtime.ledger.now(), submitted["since"], submitted["until"] or None)
+    since, until = time_range(runtime.ledger.now(), submitted["from"], submitted["to"] or None)
     times = {"from": since.isoformat(), "to": until.isoformat()}
     if submitted["do"] != "compare":
         return {"candidate": name} | times

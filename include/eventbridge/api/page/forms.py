@@ -6,9 +6,10 @@ import asyncio
 import hmac
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request, Response
@@ -40,6 +41,21 @@ class SubmittedForm:
     def __getitem__(self, name: str) -> str:
         """Return a field."""
         return self.fields.get(name, "").strip()
+
+
+#: The fields of forms whose names are keywords of Python.
+_NAMES = {"since": "from", "until": "to"}
+_Form = TypeVar("_Form")
+
+
+def read_fields(kind: type[_Form], submitted: SubmittedForm) -> _Form:
+    """Return the dataclass of a form with the fields that were sent."""
+    return kind(**{each.name: submitted[_NAMES.get(each.name, each.name)] for each in dataclass_fields(kind)})  # type: ignore[arg-type]
+
+
+def form_values(form: Any) -> dict[str, str]:
+    """Return the fields of the dataclass of a form, by their names in the form."""
+    return {_NAMES.get(name, name): value for name, value in vars(form).items()}
 
 
 def run_form(

@@ -103,7 +103,7 @@ def _runner_lags(current: Status) -> list[RunnerLag]:
 
 def _catch_up_text(current: Status, runner: str, bus: str) -> str:
     """Return, as text, when the lag of a runner will be zero, which depends on its slowest partition."""
-    flows = [each.flow for each in current.flows if (each.runner, each.bus) == (runner, bus)]
+    flows = [each for each in current.flows if (each.runner, each.bus) == (runner, bus)]
     if any(each.grows for each in flows):
         return "growing"
     known = [each.drains_in_seconds for each in flows if each.drains_in_seconds is not None]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.call_pools import reads_store, run_expensive
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.lists import page_of
-from eventbridge.api.page.forms import OperatorForm, redirect_to, run_form
+from eventbridge.api.page.forms import OperatorForm, form_values, read_fields, redirect_to, run_form
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import can_see_payloads, visible_selection
@@ -37,8 +37,8 @@ class RedriveForm:
     target: str = ""
     reason: str = ""
     error: str = ""
-    since: str = ""
-    until: str = ""
+    since: Annotated[str, Query(alias="from")] = ""
+    until: Annotated[str, Query(alias="to")] = ""
     name: str = ""
     rate: str = ""
     everything: str = ""
@@ -81,13 +81,13 @@ def _preview(runtime: Runtime, request: Request, form: RedriveForm) -> dict[str,
         form.rate_per_second()
     except UserError as error:  # the page shows the form with the wrong rate
         values["message"] = str(error)
-    return values | {"chosen": asdict(form)}
+    return values | {"chosen": form_values(form)}
 
 
 @router.post("/redrive")
 async def begin(request: Request, submitted: OperatorForm) -> Response:
     """Record a redrive and, if Airflow mounts the page, have Airflow deliver it."""
-    chosen = RedriveForm(**{each.name: submitted[each.name] for each in fields(RedriveForm)})
+    chosen = read_fields(RedriveForm, submitted)
     gate: Gate = request.app.state.gate
 
     def start(runtime: Runtime) -> str:

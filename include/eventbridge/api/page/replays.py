@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.call_pools import reads_store, run_expensive
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.lists import page_of
-from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
+from eventbridge.api.page.forms import (
+    OperatorForm,
+    SubmittedForm,
+    form_values,
+    read_fields,
+    redirect_to,
+    run_form,
+)
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import visible_selection
@@ -43,8 +50,8 @@ class ReplayForm:
     """
 
     bus: str = ""
-    since: str = ""
-    until: str = ""
+    since: Annotated[str, Query(alias="from")] = ""
+    until: Annotated[str, Query(alias="to")] = ""
     rules: str = ""
     targets: str = ""
     pattern: str = ""
@@ -53,11 +60,6 @@ class ReplayForm:
     ids: str = ""
     skip_delivered: str = ""
     rate: str = ""
-
-    @classmethod
-    def from_submitted(cls, submitted: SubmittedForm) -> ReplayForm:
-        """Return the form with the fields that were sent."""
-        return cls(**{each.name: submitted[each.name] for each in fields(cls)})
 
     def replay_request(self) -> WrittenReplayRequest:
         """Return the request of the form. Raises UserError for a malformed rate."""
@@ -93,7 +95,7 @@ async def preview(request: Request, found: _Viewer, form: Annotated[ReplayForm, 
 
 
 def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
-    values: dict[str, Any] = {"form": asdict(form), "buses": sorted(runtime.rule_set().buses)}
+    values: dict[str, Any] = {"form": form_values(form), "buses": sorted(runtime.rule_set().buses)}
     if not form.bus:
         return values
     try:
@@ -108,7 +110,7 @@ def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
 async def begin(request: Request, submitted: OperatorForm) -> Response:
     """Record a replay and, if Airflow mounts the page, have Airflow deliver it."""
     _check(submitted)
-    form = ReplayForm.from_submitted(submitted)
+    form = read_fields(ReplayForm, submitted)
     gate: Gate = request.app.state.gate
 
     def start(runtime: Runtime) -> str:

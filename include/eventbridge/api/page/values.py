@@ -71,8 +71,8 @@ def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> 
     times = [each.planned_at for each in message.landings]
     return {
         "bus": message.position.bus,
-        "since": min(times).isoformat(),
-        "until": (max(times) + _MICROSECOND).isoformat(),
+        "from": min(times).isoformat(),
+        "to": (max(times) + _MICROSECOND).isoformat(),
         "rules": rule,
         "targets": target,
         "pattern": write_document({"id": [event_id], "source": [message.source]}),
