@@ -28,7 +28,7 @@ _Page = tuple[list[T], str | None]
 _BATCHED: Final = "application/cloudevents-batch+json"
 _NAMES: Final = {"since": "from", "until": "to"}
 #: The members with the items of lists whose members are not named like the paths.
-_MEMBERS: Final = {"dead-letter-groups": "groups", "quality": "quality_checks", "stats": "rules"}
+_MEMBERS: Final = {"dead-letter-groups": "groups", "quality": "quality_checks", "schemas": "schemas", "stats": "rules"}
 #: 409: the try whose connection was lost is still in progress.
 _RETRIED: Final = frozenset({409, 429, 502, 503, 504})
 _LOST: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
@@ -38,9 +38,11 @@ _MAX_DELAY_SECONDS: Final = 30.0
 class ApiError(Exception):
     """A refused call; `code` is one of docs/reference/error-codes.md, or "" if something else than the API answered."""
 
-    def __init__(self, status: int, code: str, title: str, detail: str, errors: Sequence[Document] = ()) -> None:
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        code, title, detail = (problem.get(name, "") for name in ("code", "title", "detail"))
         super().__init__(f"{status} {code or title}: {detail}")
-        self.status, self.code, self.title, self.detail, self.errors = status, code, title, detail, tuple(errors)
+        self.status, self.code, self.title, self.detail = status, code, title, detail
+        self.remedy, self.errors = problem.get("remedy", ""), tuple(problem.get("errors", ()))
 
 
 class PublishedEvent(msgspec.Struct, frozen=True):
@@ -150,12 +152,11 @@ class _Call(Generic[T]):
     def tries(self, http: httpx.Client | httpx.AsyncClient, retries: int) -> Generator[tuple[float, Any], Any, T]:
         """Yield delays and requests until a response, which is sent back, is the last one; return its result."""
         is_publish = self.headers.get("content-type") == _BATCHED
-        retries = retries if is_publish or self.method != "POST" else 0
         # Not by msgspec, which writes NaN as null.
         content = None if self.body is None else json.dumps(self.body, allow_nan=False)
         headers = {"content-type": "application/json", **self.headers}
         query, delay = _api_values(self.query), 0.0
-        for tried in range(retries + 1):
+        for tried in range(retries + 1 if is_publish or self.method != "POST" else 1):
             request = http.build_request(self.method, self.path, params=query, content=content, headers=headers)
             answer: httpx.Response | Exception = yield delay, request
             after = "" if isinstance(answer, Exception) else answer.headers.get("retry-after", "")
@@ -175,9 +176,8 @@ class _Call(Generic[T]):
             problem = msgspec.json.decode(response.content, type=Document)
         except msgspec.MsgspecError as error:
             problem = {"detail": f"{error}. Check URL and version of the server"} if response.is_success else {}
-        title, detail = problem.get("title", response.reason_phrase), problem.get("detail", response.text[:500])
-        code, errors = problem.get("code", ""), problem.get("errors", ())
-        raise ApiError(response.status_code, code, title, detail, errors) from None
+        problem = {"title": response.reason_phrase, "detail": response.text[:500], **problem}
+        raise ApiError(response.status_code, problem) from None
 
 
 def _api_values(values: Mapping[str, Any]) -> Document:
@@ -197,7 +197,7 @@ def _call(method: str, parts: Sequence[str], result: type[T], body: Any = None, 
 def _pages(path: str, item: type[T], query: Mapping[str, Any]) -> _Call[_Page[T]]:
     def read(content: bytes) -> _Page[T]:
         found = msgspec.json.decode(content, type=Document)
-        member = _MEMBERS.get(path) or path.rpartition("/")[2].replace("-", "_")
+        member = _MEMBERS.get(path.partition("/")[0]) or path.rpartition("/")[2].replace("-", "_")
         some: Any = msgspec.convert(found.get(member), dict if path == "rules" else list)
         for error in found.get("unreadable", ()):
             logging.getLogger(__name__).warning("the list %s is incomplete: %s", path, error)

@@ -20,6 +20,7 @@ A refused call of the [HTTP API](../howto/page.md#use-the-http-api) gets `applic
 | `code` | one of the codes below, for programs |
 | `title`, `status` | the name and the number of the HTTP status |
 | `detail` | what was wrong with this call, and what to do |
+| `remedy` | what to do about this code in general, as in the table below |
 | `errors` | the wrong values, if several can be named: each with `location`, `message` and, if known, `remedy` |
 
 ## Codes

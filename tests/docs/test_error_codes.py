@@ -8,6 +8,7 @@ from pathlib import Path
 from docs.error_codes import PAGE, page
 
 from eventbridge.api.error_codes import BY_STATUS, CODES
+from eventbridge.api.refusal import CallRefused
 
 API = Path(__file__).parents[2] / "include" / "eventbridge" / "api"
 
@@ -15,6 +16,13 @@ API = Path(__file__).parents[2] / "include" / "eventbridge" / "api"
 def test_the_page_is_generated() -> None:
     """It matches the table in the code."""
     assert PAGE.read_text() == page(), "run: PYTHONPATH=tests python -m docs.error_codes"
+
+
+def test_every_code_says_what_to_do() -> None:
+    """Meaning and remedy are sentences, and a problem has the remedy of its code."""
+    for code, each in CODES.items():
+        assert (each.meaning.endswith("."), each.remedy.endswith("."), len(each.remedy) > 20) == (True,) * 3, code
+        assert CallRefused(each.status, "wrong", code=code).remedy == each.remedy
 
 
 def test_every_code_is_used_and_known() -> None:

@@ -50,7 +50,8 @@ class Problem(BaseModel):
     code: str = Field(description="What was wrong, for programs.", json_schema_extra={"enum": list(CODES)})
     title: str = Field(description="The name of the status.")
     status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What was wrong, and what to do.")
+    detail: str = Field(description="What was wrong with this call, and what to do.")
+    remedy: str = Field(description="What to do about this code in general.")
     errors: list[FieldError] | None = Field(None, description="The wrong values, if the call has several parts.")
 
 
@@ -80,6 +81,7 @@ class CallRefused(Exception):
         self.detail = detail
         self.headers = dict(headers or {})
         self.code = code or code_of(status)
+        self.remedy = CODES[self.code].remedy
         self.errors = errors
 
 
@@ -101,6 +103,7 @@ def problem_response(request: Request, error: Exception) -> Response:
         "title": refusal.status.phrase,
         "status": int(refusal.status),
         "detail": refusal.detail,
+        "remedy": refusal.remedy,
     }
     if refusal.errors:
         problem["errors"] = [each.model_dump(exclude_none=True) for each in refusal.errors]

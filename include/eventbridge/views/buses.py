@@ -16,8 +16,8 @@ from eventbridge.views.status import status
 class BusStatus:
     """The status of one bus.
 
-    `source` is the type of its source, and `rules` is the number of its rules. `runners` have consumed it, or will. `lag` is
-    the number of events that are not settled, summed over partitions; None if a partition's is unknown.
+    `source` is the type of its source, and `rules` is the number of its rules. `runners` have consumed it, or will.
+    `lag` is the number of events that are not settled, summed over partitions; None if a partition's is unknown.
     """
 
     bus: str

@@ -246,8 +246,8 @@ class ChunkStatus:
     """The status of one chunk.
 
     `source` is the bus that its batch took its events from, or `pending`; `targets` have the form `rule/target`.
-    `seconds` is how long its last push worked on it, or None until that push has ended; `succeeded` and `failed` count the
-    deliveries of this push; `error` is the exception that ended the push. `last_failure` describes the last failed
+    `seconds` is how long its last push worked on it, or None until that push has ended; `succeeded` and `failed` count
+    the deliveries of this push; `error` is the exception that ended the push. `last_failure` describes the last failed
     attempt; only a list of failed chunks has it.
     """
 
