@@ -222,6 +222,38 @@ def test_the_priorities_are_those_of_rule_files() -> None:
     assert PRIORITIES == ("high", "medium", "low")
 
 
+def test_lists_and_actions_are_alike(described: Server) -> None:
+    """A list has limit, cursor and next; what records work has 202 with Location; all else that succeeds is 200."""
+    with described.client(described.installation.token("comparer", "metrics")) as client:
+        document = client.get("/openapi.json").json()
+    calls = {call["operationId"]: (method, call) for of in document["paths"].values() for method, call in of.items()}
+    times = {"since", "until", "before", "after", "start", "end"}
+
+    for name, (method, call) in calls.items():
+        parameters = {each["name"] for each in call.get("parameters", ())}
+        model = _model(document, call["responses"]["200"])
+        assert name.startswith(("list_", "get_")) == (method == "get"), name
+        assert name.startswith("list_") == ("cursor" in parameters) == ("next" in model.get("properties", {})), name
+        assert ({"limit", "cursor"} <= parameters) == name.startswith("list_"), name
+        assert not parameters & times, name
+        assert ("from" in parameters) == ("to" in parameters), name
+        succeeds = {status for status in call["responses"] if status.startswith("2")}
+        if name.startswith("start_"):
+            assert (succeeds, "Location" in call["responses"]["202"]["headers"]) == ({"200", "202"}, True), name
+        else:
+            assert succeeds == ({"200", "207"} if name == "publish_events" else {"200"}), name
+    for name, model in document["components"]["schemas"].items():
+        members = set(model.get("properties", {}))
+        assert ("from" in members) == ("to" in members), name
+
+
+def _model(document: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
+    """Return the model of a response; a text has none."""
+    schemas = [content.get("schema", {}) for content in response["content"].values()]
+    found: dict[str, Any] = document["components"]["schemas"].get(schemas[0].get("$ref", "").rpartition("/")[2], {})
+    return found
+
+
 def lacking(document: dict[str, Any]) -> list[str]:
     """Return what the description of each call lacks."""
     found: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from contextlib import closing
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def test_the_page_shows_every_call_to_users_only(delivered: Server) -> None:
     assert [of["operationId"] for _, _, of in calls if f'<details id="{of["operationId"]}">' not in text] == []
     names = {(each["name"], each["in"]) for _, _, of in calls for each in of.get("parameters", ())}
     assert [each for each in names if f'name="{each[0]}" data-in="{each[1]}"' not in text] == []
+    examples = [
+        (of["operationId"], status, content["example"])
+        for _, _, of in calls
+        for status, each in of["responses"].items()
+        for content in each.get("content", {}).values()
+        if "example" in content
+    ]
+    assert len(examples) >= len(calls)
+    shown = [(name, status) for name, status, example in examples if json.dumps(example, indent=2) not in text]
+    assert shown == [("get_metrics", "200")]  # it is text
     assert [name for name in described["components"]["schemas"] if f'<details id="model-{name}">' not in text] == []
     assert '<a href="/page/api">API</a>' in overview
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,8 @@ The calls of `eventbridge serve`. [Use the HTTP API](../howto/page.md#use-the-ht
 `$URL/openapi.json` has the models of bodies and responses.
 To send calls from the browser, open `$URL/page`, log in with a token, and choose *API*.
 """
+#: The maximum length of a line of an example.
+_LINE = 110
 
 
 def page() -> str:
@@ -57,6 +60,28 @@ def _call(name: str, call: Mapping[str, Any], schemas: Mapping[str, Any]) -> Ite
     yield "\n| status | response |\n|---|---|\n"
     for status, response in call["responses"].items():
         yield f"| {status} | {_text(response['description'])} |\n"
+    for status, response in call["responses"].items():
+        for content in response.get("content", {}).values():
+            if "example" in content:
+                yield f"\nA response with {status}:\n\n```{_fenced(content['example'])}```\n"
+
+
+def _fenced(example: Any) -> str:
+    return f"text\n{example}" if isinstance(example, str) else f"json\n{_json(example)}\n"
+
+
+def _json(value: Any, before: str = "", indent: str = "") -> str:
+    """Return JSON; an object or array that does not fit into a line has a line for each member."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(indent) + len(before) + len(line) <= _LINE or not value or not isinstance(value, dict | list):
+        return f"{indent}{before}{line}"
+    deeper = f"{indent}  "
+    if isinstance(value, dict):
+        members = [_json(each, f"{json.dumps(name)}: ", deeper) for name, each in value.items()]
+    else:
+        members = [_json(each, "", deeper) for each in value]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return f"{indent}{before}{first}\n" + ",\n".join(members) + f"\n{indent}{last}"
 
 
 def _text(text: str) -> str:

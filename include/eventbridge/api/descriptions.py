@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from fastapi import FastAPI
 
 from eventbridge.api.error_codes import CODES
 from eventbridge.api.refusal import PROBLEM, Problem
+
+#: Responses by operation id and status, recorded from a server by `tests/api/recorded.py`.
+EXAMPLES: Final = Path(__file__).with_name("examples.json")
 
 
 class DescribedApi(FastAPI):
@@ -19,8 +24,30 @@ class DescribedApi(FastAPI):
         if not self.openapi_schema:
             found = super().openapi()
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-            found["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+            schemas = found["components"]["schemas"]
+            schemas |= problem.pop("$defs") | {"Problem": problem}
+            for name, schema in schemas.items():
+                schemas[name] = _as_object(schema)
+            _add_examples(found["paths"])
         return self.openapi_schema or {}
+
+
+def _add_examples(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> None:
+    """Add the recorded responses to the descriptions of calls."""
+    examples = json.loads(EXAMPLES.read_text())
+    for call in (call for calls in paths.values() for call in calls.values()):
+        for status, example in examples.get(call["operationId"], {}).items():
+            for content in call["responses"][status]["content"].values():
+                content["example"] = example
+
+
+def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a named tuple as that of an object, because responses write it so; other schemas as is."""
+    if "prefixItems" not in schema:
+        return schema
+    members = {each["title"].lower().replace(" ", "_"): each for each in schema["prefixItems"]}
+    described = {"description": schema["description"]} if "description" in schema else {}
+    return {"type": "object", "properties": members, "required": list(members)} | described
 
 
 def problems(statuses: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:

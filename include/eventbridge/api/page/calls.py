@@ -32,7 +32,7 @@ class Member:
 
 @dataclass(frozen=True)
 class ShownCall:
-    """A call, its parameters, an example of its body by content type, and its responses with their models."""
+    """A call, its parameters, an example of its body by content type, and its responses with models and examples."""
 
     method: str
     path: str
@@ -41,7 +41,7 @@ class ShownCall:
     description: str
     parameters: tuple[Member, ...]
     bodies: dict[str, tuple[str, str]]
-    responses: tuple[tuple[str, str, str], ...]
+    responses: tuple[tuple[str, str, str, str], ...]
 
 
 @router.get("/api")
@@ -89,7 +89,7 @@ def _shown_call(document: _Document, method: str, path: str, call: _Document) ->
         tuple(parameters),
         {kind: (_type_name(each["schema"]), _example(document, each)) for kind, each in bodies.items()},
         tuple(
-            (status, each["description"], ", ".join(_models(each)))
+            (status, each["description"], ", ".join(_models(each)), _response_example(each))
             for status, each in sorted(call["responses"].items())
         ),
     )
@@ -102,6 +102,12 @@ def _text(described: _Document) -> str:
 def _models(response: _Document) -> Iterable[str]:
     """Return the names of a response's models; a problem has the same one everywhere."""
     return (_type_name(each["schema"]) for each in response.get("content", {}).values() if each.get("schema"))
+
+
+def _response_example(response: _Document) -> str:
+    """Return the example of a response; "" without one."""
+    example: Any = next((each["example"] for each in response.get("content", {}).values() if "example" in each), "")
+    return example if isinstance(example, str) else json.dumps(example, indent=2, ensure_ascii=False)
 
 
 def _example(document: _Document, body: _Document) -> str:
