@@ -9,6 +9,8 @@ import pytest
 from api.delivered import delivered_server
 from api.server import Installation, Server
 
+from eventbridge.client import EventBridgeClient
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -32,7 +34,20 @@ def delivered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def reader(delivered: Server) -> Iterator[httpx.Client]:
-    """A client whose token may read, payloads included."""
-    with delivered.client(delivered.installation.token("session-reader", "read", "payloads")) as opened:
+def reading(delivered: Server) -> str:
+    """A token that may read, payloads included."""
+    return delivered.installation.token("session-reader", "read", "payloads")
+
+
+@pytest.fixture(scope="session")
+def reader(delivered: Server, reading: str) -> Iterator[httpx.Client]:
+    """A client of bare requests whose token may read, payloads included."""
+    with delivered.client(reading) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def api(delivered: Server, reading: str) -> Iterator[EventBridgeClient]:
+    """The typed client, whose token may read, payloads included."""
+    with delivered.api(reading) as opened:
         yield opened

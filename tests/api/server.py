@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx
 from commands.start import command
 
+from eventbridge.client import EventBridgeClient
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.control.api_tokens import create_token
@@ -153,6 +154,10 @@ class Server:
         self.process.send_signal(number)
         _, error = self.process.communicate(timeout=60)
         return self.process.returncode, error
+
+    def api(self, token: str) -> EventBridgeClient:
+        """Return the typed client of the server, with a token."""
+        return EventBridgeClient(self.url, token)
 
     def client(self, token: str = "") -> httpx.Client:
         """Return a client of the server, with a token."""

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from api.server import Server, order
 
+from eventbridge.api.error_codes import CODES
 from eventbridge.client import ApiError, AsyncEventBridgeClient, EventBridgeClient
 
 OLD = datetime(2000, 1, 1, tzinfo=UTC)
@@ -65,6 +66,8 @@ def test_lists_iterate_over_all_pages(opened: EventBridgeClient) -> None:
     assert {(each.rule, each.target) for each in opened.targets()} == {("all-orders", "archive"), ("refused", "crm")}
     for path in ("batches", "buses", "redrives", "replays", "pools", "quality", "stats", "dead-letter-groups"):
         assert [each for each in opened.items(path) if not isinstance(each, dict)] == []
+    for path in ("chunks", "rules/refused/versions", "schemas", "schemas/order.placed"):
+        assert len(list(opened.items(path, limit=1))) == len(list(opened.items(path))) > 0
     assert opened.get("status", batches=0)["batches"] == []
 
 
@@ -121,6 +124,7 @@ def test_refused_calls_raise_their_problem(opened: EventBridgeClient, delivered:
         other.get("status")
 
     assert (missing.value.title, missing.value.errors) == ("Not Found", ())
+    assert missing.value.remedy == CODES["not_found"].remedy
     assert (wrong.value.code, wrong.value.errors[0]["location"]) == ("invalid_request", "query.limit")
     assert (unknown.value.status, unknown.value.code) == (401, "token_invalid")
     assert page.value.status == 404

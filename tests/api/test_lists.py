@@ -9,6 +9,7 @@ import httpx
 import pytest
 from api.server import Server
 
+from eventbridge.client import ApiError, EventBridgeClient
 from eventbridge.model.chunk import Piece
 from eventbridge.views import chunks
 
@@ -20,18 +21,30 @@ def pages(reader: httpx.Client, path: str, name: str, **parameters: Any) -> list
     found: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
-        response = reader.get(path, params={"limit": 1, "cursor": cursor, **parameters}).json()
+        url = httpx.URL(path).copy_merge_params({"limit": 1, "cursor": cursor, **parameters})
+        response = reader.get(url).json()
         found += response[name]
         cursor = response["next"]
     return found
 
 
 @pytest.mark.parametrize(
-    ("path", "name"), [("/v1/batches", "batches"), ("/v1/dead-letters", "dead_letters"), ("/v1/events", "events")]
+    ("path", "name"),
+    [
+        ("/v1/batches", "batches"),
+        ("/v1/buses", "buses"),
+        ("/v1/chunks", "chunks"),
+        ("/v1/chunks?failures=true", "chunks"),
+        ("/v1/dead-letters", "dead_letters"),
+        ("/v1/events", "events"),
+        ("/v1/rules/refused/versions", "versions"),
+        ("/v1/schemas/order.placed", "schemas"),
+        ("/v1/targets", "targets"),
+    ],
 )
 def test_pages_of_one_item_make_up_the_whole_list(path: str, name: str, reader: httpx.Client) -> None:
     """No item is repeated or missing, and the order is the same."""
-    whole = reader.get(path, params={"limit": 500}).json()
+    whole = reader.get(path).json()
 
     assert whole["next"] is None
     assert len(whole[name]) >= 1
@@ -71,10 +84,10 @@ def test_a_wrong_time_is_named_by_its_parameter(name: str, reader: httpx.Client)
     assert (response.status_code, response.json()["detail"].split()[0]) == (400, name)
 
 
-def test_a_batch_has_ranges_durations_and_reconciliation(reader: httpx.Client) -> None:
+def test_a_batch_has_ranges_durations_and_reconciliation(api: EventBridgeClient) -> None:
     """Found by the beginning of its id."""
-    batch = reader.get("/v1/batches").json()["batches"][0]["batch_id"]
-    found = reader.get(f"/v1/batches/{batch[:20]}").json()
+    batch = api.get("batches")["batches"][0]["batch_id"]
+    found = api.get("batches", batch[:20])
 
     assert found["batch"]["batch_id"] == batch
     assert [each["stage"] for each in found["stages"]] == ["prepare", "push", "settle"]
@@ -107,26 +120,31 @@ def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.
         assert len(pieces) > 1
 
 
-def test_buses_have_their_partitions(reader: httpx.Client) -> None:
-    """And their rules, lag and flow."""
-    orders = reader.get("/v1/buses/orders").json()
+def test_buses_have_their_partitions(api: EventBridgeClient, delivered: Server) -> None:
+    """And their rules, lag and flow; the command line prints the same document."""
+    orders = api.get("buses", "orders")
+    printed = json.loads(delivered.installation.run("buses", "show", "orders", "--json"))
 
     assert (orders["source"], orders["topics"], orders["rules"]) == ("embedded", ["placed", "paid"], 2)
-    assert {each["lag"] for each in orders["partitions"]} == {0}
-    assert orders in reader.get("/v1/buses").json()["buses"]
-    assert reader.get("/v1/buses/order").status_code == 404
+    assert {each["lag"] for each in orders["partitions"]} == {orders["lag"]} == {0}
+    assert (printed | {"flows": []}, len(printed["flows"])) == (orders | {"flows": []}, len(orders["flows"]))
+    assert {tuple(each) for each in printed["flows"]} == {tuple(each) for each in orders["flows"]}
+    assert orders in api.get("buses")["buses"]
+    with pytest.raises(ApiError, match="404 not_found"):
+        api.get("buses", "order")
 
 
-def test_replays_match_the_command_line(reader: httpx.Client, delivered: Server) -> None:
+def test_replays_match_the_command_line(api: EventBridgeClient, delivered: Server) -> None:
     """The list is the same, except for the outcomes of deliveries."""
-    found = reader.get("/v1/replays").json()
+    found = api.get("replays")
     printed = json.loads(delivered.installation.run("replays", "list", "--json"))
 
     assert [(each["replay_id"], each["state"]) for each in found["replays"]] == [
         (each["replay_id"], each["state"]) for each in printed
     ]
     assert found["next"] is None
-    assert reader.get("/v1/replays/ff").status_code == 404
+    with pytest.raises(ApiError, match="404 not_found"):
+        api.get("replays", "ff")
 
 
 @pytest.mark.parametrize("path", ["/v1/batches", "/v1/dead-letters", "/v1/events"])

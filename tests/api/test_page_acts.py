@@ -14,6 +14,8 @@ import pytest
 from api.pages import OWN, forms_of, key_of, post
 from api.server import Server, order
 
+from eventbridge.client import ApiError
+
 PAUSE = {"action": "pause rule"}
 
 
@@ -97,7 +99,7 @@ def test_rate_and_priority_are_set_and_cleared(operator: httpx.Client) -> None:
         ("/redrive", {"rule": "refused", "rate": "fast"}, "Redrive dead letters", "fast", 'value="fast"'),
         (
             "/replay",
-            {"bus": "orders", "since": "1h", "rate": "fast"},
+            {"bus": "orders", "from": "1h", "rate": "fast"},
             "Replay archived events",
             "fast",
             'value="fast"',
@@ -206,6 +208,7 @@ def test_an_archived_event_is_loaded_for_the_test(operator: httpx.Client) -> Non
 def test_dead_letters_are_redriven(operator: httpx.Client) -> None:
     """The preview shows how many; the form records the redrive, and the page shows the command that delivers it."""
     preview = operator.get("/page/redrive?rule=refused").text
+    too_early = operator.get("/page/redrive?rule=refused&to=1d").text
     nothing = operator.get("/page/redrive")
     begun = post(operator, "/redrive", rule="refused", again="1")
     listed = operator.get(begun.headers["location"]).text
@@ -213,6 +216,7 @@ def test_dead_letters_are_redriven(operator: httpx.Client) -> None:
     cancelled = post(operator, f"/redrives/{redrive_id}/cancel")
 
     assert ("refused/crm" in preview, "Start redrive" in preview) == (True, True)
+    assert ("refused/crm" in too_early, "Start redrive" in too_early) == (False, False)
     assert (nothing.status_code, "no filter given" in nothing.text) == (400, True)
     assert "rule refused" in listed
     assert cancelled.status_code == 303
@@ -281,25 +285,24 @@ def test_the_cookie_is_secure_if_the_browser_uses_tls(headers: dict[str, str], s
 
 def test_the_api_does_what_the_page_does(delivered: Server) -> None:
     """With a token of the scope operate, whose name is recorded; a reader is refused."""
-    robot = delivered.client(delivered.installation.token("robot", "operate", "read", "payloads"))
-    reader = delivered.client(delivered.installation.token("watcher", "read"))
-    target = "/v1/targets/all-orders/archive"
+    robot = delivered.api(delivered.installation.token("robot", "operate", "read", "payloads"))
+    reader = delivered.api(delivered.installation.token("watcher", "read"))
     with robot, reader:
-        paths = (f"{target}/pause", "/v1/redrives", "/v1/redrives/1/cancel")
-        refused = [reader.post(path, json={"rule": "refused"}).status_code for path in paths]
-        said = robot.post(f"{target}/pause").json()
-        page = robot.post(f"{target}/resume").json()
-        would = robot.post("/v1/redrives", json={"rule": "refused", "again": True, "dry_run": True}).json()
-        begun = robot.post("/v1/redrives", json={"rule": "refused", "again": True}).json()
-        ended = robot.post(f"/v1/redrives/{begun['redrive_id'][:8]}/cancel").json()
-        nothing = robot.post("/v1/redrives", json={})
-        listed = reader.get("/v1/redrives").json()["redrives"]
+        for path in (("targets", "all-orders", "archive", "pause"), ("redrives",), ("redrives", "1", "cancel")):
+            with pytest.raises(ApiError, match="403 scope_required"):
+                reader.post(*path, body={"rule": "refused"})
+        changes = [robot.change_target("all-orders", "archive", verb) for verb in ("pause", "resume")]
+        would = robot.post("redrives", body={"rule": "refused", "again": True, "dry_run": True})
+        begun = robot.post("redrives", body={"rule": "refused", "again": True})
+        ended = robot.post("redrives", begun["redrive_id"][:8], "cancel")
+        with pytest.raises(ApiError, match="400 invalid_value"):
+            robot.start_redrive()
+        listed = [each["redrive_id"] for each in reader.items("redrives")]
 
-    assert refused == [403, 403, 403]
-    assert (said["changed"], page["changed"]) == (True, True)
+    assert [each.changed for each in changes] == [True, True]
     assert [each["of"] for each in would["taken"]] == ["refused/crm"]
-    assert (begun["state"], ended["state"], nothing.status_code) == ("running", "cancelled", 400)
-    assert begun["redrive_id"] in [each["redrive_id"] for each in listed]
+    assert (begun["state"], ended["state"]) == ("running", "cancelled")
+    assert begun["redrive_id"] in listed
 
 
 def test_a_rule_without_versions_has_a_page(server: Server) -> None:

@@ -11,6 +11,9 @@ import pytest
 from api.pages import pages_of
 from api.server import Server
 
+from eventbridge.api.error_codes import CODES
+from eventbridge.client import EventBridgeClient
+
 
 @pytest.mark.parametrize(
     ("path", "command"),
@@ -38,9 +41,9 @@ def printed_page(printed: Any) -> Any:
     return {**printed, "next": None} if isinstance(printed, dict) else printed
 
 
-def test_status_matches_the_command_line(delivered: Server, reader: httpx.Client) -> None:
+def test_status_matches_the_command_line(delivered: Server, api: EventBridgeClient) -> None:
     """Except for its own time."""
-    found = reader.get("/v1/status", params={"batches": 3}).json()
+    found = api.get("status", batches=3)
 
     printed = json.loads(delivered.installation.run("status", "--batches", "3", "--json"))
     assert found.keys() == printed.keys()
@@ -49,13 +52,13 @@ def test_status_matches_the_command_line(delivered: Server, reader: httpx.Client
     ]
 
 
-def test_dead_letters_are_filtered_by_parameters(reader: httpx.Client) -> None:
+def test_dead_letters_are_filtered_by_parameters(api: EventBridgeClient) -> None:
     """By reason, with a limit, whole, and by name."""
-    both = reader.get("/v1/dead-letters").json()
-    (one,) = reader.get("/v1/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
-    first = reader.get("/v1/dead-letters", params={"limit": 1}).json()
-    whole = reader.get(f"/v1/dead-letters/{one['name']}").json()
-    exported = reader.get("/v1/dead-letters", params={"whole": True, "limit": 500}).json()["dead_letters"]
+    both = api.get("dead-letters")
+    (one,) = api.get("dead-letters", rule="refused")["dead_letters"]
+    first = api.get("dead-letters", limit=1)
+    whole = api.get("dead-letters", one["name"])
+    exported = api.get("dead-letters", whole=True, limit=500)["dead_letters"]
 
     assert sorted(each["event_id"] or each["reason"] for each in both["dead_letters"]) == ["malformed", "o2"]
     assert (len(first["dead_letters"]), first["next"] is None, both["next"] is None) == (1, False, True)
@@ -64,14 +67,14 @@ def test_dead_letters_are_filtered_by_parameters(reader: httpx.Client) -> None:
     assert sorted(each["name"] for each in exported) == sorted(each["name"] for each in both["dead_letters"])
 
 
-def test_a_lost_file_hides_no_other_dead_letter(reader: httpx.Client, delivered: Server) -> None:
+def test_a_lost_file_hides_no_other_dead_letter(api: EventBridgeClient, delivered: Server) -> None:
     """The list has the dead letters of all other files, and names the lost one."""
-    both = reader.get("/v1/dead-letters").json()
+    both = api.get("dead-letters")
     lost, *_ = sorted((delivered.installation.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
     aside = lost.rename(lost.with_suffix(".aside"))
     try:
-        found = reader.get("/v1/dead-letters").json()
-        groups = reader.get("/v1/dead-letter-groups").json()
+        found = api.get("dead-letters")
+        groups = api.get("dead-letter-groups")
     finally:
         aside.rename(lost)
 
@@ -82,7 +85,7 @@ def test_a_lost_file_hides_no_other_dead_letter(reader: httpx.Client, delivered:
     assert (groups["unreadable"], len(groups["groups"]), both["unreadable"]) == ([said], 1, [])
 
 
-def test_a_file_with_damaged_events_hides_no_other_dead_letter(reader: httpx.Client, delivered: Server) -> None:
+def test_a_file_with_damaged_events_hides_no_other_dead_letter(api: EventBridgeClient, delivered: Server) -> None:
     """A list without events has all dead letters; a list of whole ones has all others, and names the file."""
     damaged, *_ = sorted((delivered.installation.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
     good = damaged.read_bytes()
@@ -92,8 +95,8 @@ def test_a_file_with_damaged_events_hides_no_other_dead_letter(reader: httpx.Cli
     last = event.data_page_offset + event.total_compressed_size - 1
     damaged.write_bytes(good[:last] + bytes([good[last] ^ 255]) + good[last + 1 :])
     try:
-        listed = reader.get("/v1/dead-letters").json()
-        whole = reader.get("/v1/dead-letters", params={"whole": True}).json()
+        listed = api.get("dead-letters")
+        whole = api.get("dead-letters", whole=True)
     finally:
         damaged.write_bytes(good)
 
@@ -119,6 +122,7 @@ def test_an_error_is_a_problem(path: str, status: int, said: str, reader: httpx.
     response = reader.get(path)
 
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+    assert response.json()["remedy"] == CODES[response.json()["code"]].remedy
     assert said in response.json()["detail"]
 
 
