@@ -437,4 +437,5 @@ class RulesChecked(BaseModel):
     hash: str | None = Field(None, description="The hash of the rule set.")
     buses: int | None = None
     rules: int | None = None
+    tests: int | None = Field(None, description="The number of tests in the rules, all of which passed.")
     warnings: list[str] | None = Field(None, description="Conditions that can never match.")

@@ -128,7 +128,7 @@ async def publish(
     without `id` gets one. Events with the same `partitionkey` (or, without one, the same `subject`) keep their order.
 
     200 means that every event is on the bus, 207 that some are; then publish only the others again. Neither response
-    has a header `Location`, because an event has no URL until a batch has landed it: `GET /v1/events/{event_id}` then
+    has a `Location` header, because an event has no URL until a batch has landed it: `GET /v1/events/{event_id}` then
     traces it.
     """
     check_scope(token, PUBLISH, bus)
