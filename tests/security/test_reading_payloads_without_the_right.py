@@ -31,7 +31,7 @@ CONDITIONS = frozenset({"sql", "pattern", "where", "condition", "expression", "f
 SHOWN = frozenset(
     {
         *("bus", "rule", "target", "rules", "targets", "names", "name", "batch", "delivery", "id", "event", "event_id"),
-        *("type", "source", "from", "to", "reason", "error", "find", "after", "cursor"),
+        *("type", "source", "since", "until", "from", "to", "reason", "error", "find", "after", "cursor"),
     }
 )
 #: Names of parameters that select nothing: how much is returned, what is done, and the caller's own input.

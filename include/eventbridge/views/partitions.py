@@ -39,7 +39,7 @@ class PartitionStatus:
     available: int | None
 
     @classmethod
-    def at(
+    def from_offsets(
         cls, runner: str, bus: str, partition: Partition, *, committed: int, pulled: int, end: int, gap: str
     ) -> PartitionStatus:
         """Return the status of a partition from its offsets."""
@@ -62,7 +62,7 @@ def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) 
         gaps, ends = {row.partition: str(error) for row in rows}, {}
     named = rules.buses[bus].source.topics
     return [
-        PartitionStatus.at(
+        PartitionStatus.from_offsets(
             runner,
             bus,
             row.partition,
