@@ -79,7 +79,7 @@ CONTENT_MODES: Final = ("structured", "binary", "data")
 SIGNATURE_HEADERS: Final = ("standard", "svix")
 #: The ways in which bodies of http requests can be compressed; the first is the default.
 COMPRESSIONS: Final = ("none", "gzip")
-#: What an sql target does with members without a column; the first is the default.
+#: The ways in which an sql target can treat members without a column; the first is the default.
 NEW_COLUMNS: Final = ("refuse", "ignore", "add")
 #: The methods of http requests; the first is the default.
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")

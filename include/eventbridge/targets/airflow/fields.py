@@ -27,10 +27,11 @@ class RunBatch(FrozenModel):
 
 
 class AirflowFields(Target):
-    """A DAG of an Airflow, whose runs get deliveries as their conf, or an asset, whose events get them as extra.
+    """A DAG in Airflow, whose runs get deliveries as their conf, or an asset, whose events get deliveries as their
+    extra.
 
-    `url` is the address of Airflow; if it is empty, that of the connection is used. Either `dag_id` or `asset` (a name
-    or URI) is set. `partition_key` is the member of the payload that holds the partition key.
+    `url` is the address of Airflow; if it is empty, the connection's address is used. Either `dag_id` or `asset` (a
+    name or URI) is set. `partition_key` is the member of the payload that holds the partition key.
     """
 
     type: Literal["airflow"] = "airflow"

@@ -83,8 +83,8 @@ class AirflowTarget:
 
     The id of a run is that of its delivery or span, so that Airflow refuses to start it twice (409), which counts as
     accepted. No run is started while the DAG is paused, or has `max_active_runs` queued and running runs; pushes that
-    work at the same time may exceed that by the runs that each of them starts. An asset event has no id in Airflow, so
-    it holds the delivery's in its extra.
+    work at the same time may exceed this number by the runs that each of them starts. An asset event has no id in
+    Airflow, so the event's extra holds the delivery's id.
     """
 
     flush_every = 1
@@ -269,7 +269,7 @@ class AirflowTarget:
         raise LookUpFailed("AssetMissing", f"{self._problem_of(404)}")
 
     def _get(self, path: str, credentials: Credentials) -> Mapping[str, Any] | None:
-        """Return an object of Airflow's; None if the login is refused (401), which the request itself will renew.
+        """Return an object from Airflow; None if the login is refused (401). The request itself then renews the login.
 
         Raises LookUpFailed, AddressRefused and HostUnknown.
         """

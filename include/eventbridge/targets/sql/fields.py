@@ -19,8 +19,9 @@ _NAME_REMEDY: Final = "Write letters, digits and _ only, such as orders or sales
 class SqlFields(Target):
     """A table, `schema.table` or `table`, whose columns are the members of the payloads.
 
-    `delivery_id` is the column that gets the delivery's id. Rows that exist are kept, or with `key` updated: those with
-    the same values in the columns `key`. `new_columns` decides what happens to members for which there is no column.
+    `delivery_id` is the column that gets the delivery's id. A row that already exists is kept. With `key`, a row that
+    has the same values in the columns `key` is updated instead. `new_columns` decides what happens to members for which
+    there is no column.
     """
 
     type: Literal["sql"] = "sql"

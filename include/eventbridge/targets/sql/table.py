@@ -15,7 +15,8 @@ from sqlalchemy.exc import NoSuchTableError
 
 from eventbridge.targets.sql.fields import COLUMN, SqlFields
 
-#: The maximum number of columns of a table to which columns are added, because events decide about their names.
+#: The maximum number of columns of a table to which columns are added, because the names of these columns come from
+#: events.
 MAX_COLUMNS: Final = 200
 #: The JSON text of no value.
 NULL: Final = b"null"

@@ -57,7 +57,7 @@ class SqlTarget:
     """Writes rows in transactions of up to 1,000, each row under its delivery's id or its key.
 
     A repetition finds the row and adds none. If the database refuses a transaction because of a value, its rows are
-    tried in halves, so that the rows beside the one that is refused are written.
+    tried in halves, so that all rows but the refused one are written.
     """
 
     flush_every = 1
@@ -87,7 +87,7 @@ class SqlTarget:
         """Return immediately, because a committed row is durable."""
 
     def check(self) -> str | None:
-        """Return why no row could be written, None if the table is there; writes nothing."""
+        """Return why no row could be written, or None if the table is there; writes nothing."""
         try:
             read_table(self._engine, self._rule)
         except TableUnusable as problem:
@@ -275,7 +275,7 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _object(payload: bytes) -> dict[str, bytes] | None:
-    """Return the JSON text of each member of an object, None if the payload is not a JSON object."""
+    """Return the JSON text of each member of an object, or None if the payload is not a JSON object."""
     try:
         payload.decode()
         return {name: bytes(value).strip() for name, value in _DECODER.decode(payload).items()}
