@@ -105,7 +105,8 @@ class Buses:
         return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
-        """Raise CallRefused (429) if disk, store or storage quota is full, or the backlog of the bus is too large."""
+        """Raise CallRefused (429) if the disk, the store or the storage quota is full, or if the backlog of the bus is
+        too large."""
         bus = find_bus(await self.rules(), bus.name)
         opened = self._open_bus(bus)
         async with opened.polling:
@@ -247,7 +248,7 @@ class BusWriter:
         self._thread.start()
 
     def publish(self, records: Sequence[Record], topic: str) -> Future[Positions]:
-        """Return a future of the records' positions; it is done once all of them are durable, or fails with BusError.
+        """Return a future for the records' positions; it is done once all of them are durable, or fails with BusError.
 
         A record that is too large for its topic is left out; the others are published.
         Raises BusError once the writer is closed, CallRefused (503) if the waiting records are too large.
