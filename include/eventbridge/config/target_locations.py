@@ -57,7 +57,7 @@ NOWHERE: Final = TargetLocations()
 
 @lru_cache(8)  # a push calls it for each of thousands of targets
 def begins(folders: tuple[Path, ...], uris: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the prefixes that paths and keys in these folders have, and in the stores, ledgers and rule files at these
+    """Return the prefixes of paths and keys in these folders, and in the stores, ledgers and rule files at these
     URIs."""
     own = [f"{os.path.realpath(each)}/" for each in folders]
     for uri in uris:

@@ -46,7 +46,8 @@ class Forwarder:
     """Posts events to `url` in structured JSON, signed with `secret` as in Standard Webhooks.
 
     Raises UserError for a URL that is not http or https or has credentials, and for an invalid secret; the message
-    shows neither. A request ends early once `stopped` returns True. Redirects and proxies are not followed or used.
+    shows neither. A request ends early once `stopped` returns True. Redirects are not followed, and proxies are not
+    used.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
 
 
 def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
-    """Return by field the rules that use it, among the first MAX_RULES rules of the bus, and if the bus has more."""
+    """Return, by field, those of the bus's first MAX_RULES rules that use it, and whether the bus has more rules."""
     rules = runtime.rule_set()
     of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
     shown = [rules.rules[name] for name in sorted(of_bus)[:MAX_RULES]]
