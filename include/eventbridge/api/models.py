@@ -434,7 +434,7 @@ class RulesChecked(BaseModel):
     """The result of checking a rule file: its errors or, if there are none, the numbers of buses and rules."""
 
     errors: list[RuleError]
-    hash: str | None = Field(None, description="The hash of the rule set.")
+    rule_set: str | None = Field(None, description="The hash of the rule set.")
     buses: int | None = None
     rules: int | None = None
     tests: int | None = Field(None, description="The number of tests in the rules, all of which passed.")
