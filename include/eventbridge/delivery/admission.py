@@ -266,7 +266,7 @@ class Pause:
 
     @property
     def last(self) -> datetime | None:
-        """When the pause ends, or ended if `end_at` has not been called since."""
+        """The time at which the pause ends, or ended if `end_at` has not been called since."""
         return self._until
 
 
@@ -303,7 +303,7 @@ class Pace:
 
     @property
     def next_at(self) -> datetime | None:
-        """When the next delivery may be sent, perhaps in the past; None if nothing delays it."""
+        """The time at which the next delivery may be sent, perhaps in the past; None if nothing delays it."""
         redrive_pace = self.redrive_pace.next_at if self.redrive_pace is not None else None
         return max(filter(None, (self._token_at, self.pause.last, redrive_pace)), default=None)
 

@@ -315,7 +315,7 @@ class TargetRun:
     def note_duration(self, response: Response) -> None:
         """Record how long the target took to respond.
 
-        A slow failure of its proxy ends a run that other targets wait for, and the target stays ok.
+        If the target's proxy fails slowly, a run that other targets wait for ends, but the target stays ok.
         """
         seconds, report = response.took_seconds, self.report
         if response.error_class == PROXY_FAILED:

@@ -49,7 +49,7 @@ _TAKING_SECONDS: Final = 15.0
 
 #: The interval at which messages are taken over, into one file each time, while the inbox is followed.
 _FOLLOWING_SECONDS: Final = 1.0
-#: The number of unread messages at which this is suspended.
+#: The number of unread messages at which taking over is suspended.
 _AHEAD_EVENTS: Final = 20_000
 
 
@@ -139,8 +139,8 @@ class Inbox:
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Remove the files that were stored before the aware time `before`, and return how many messages they had.
 
-        If a partition is in `keep`, no message at or after the offset there is removed. The newest file of a topic is
-        never removed.
+        If a partition is in `keep`, no message at or after its offset in `keep` is removed. The newest file of a topic
+        is never removed.
         """
         removed = 0
         for partition in self.partitions():
@@ -233,7 +233,8 @@ class Inbox:
         return fresh, True
 
     def _record_file(self, topic: str, table: pa.Table, known: _KnownMessages) -> InboxFile | None:
-        """Write and record the messages that are not in `known`, and add their ids. Return their file, or None if none.
+        """Write and record the messages that are not in `known`, and add their ids. Return the file, or None if there
+        were no such messages.
 
         If this process was suspended for longer than the messages were invisible, another process may have recorded
         them.

@@ -51,7 +51,8 @@ class Store(Protocol):
         """
 
     def size(self, prefix: str) -> int:
-        """Return the bytes of all files whose paths begin with `prefix` (`""`: of all files), as slowly as `list`."""
+        """Return the total size, in bytes, of all files whose paths begin with `prefix` (`""`: of all files), as slowly
+        as `list`."""
 
     def delete(self, path: str) -> None:
         """Remove a file if it exists."""

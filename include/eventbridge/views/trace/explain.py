@@ -304,7 +304,7 @@ def _bus_rules(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]
 def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing]) -> RuleResult:
     """Return a result with Spark's decision on `where`, derived from whether the rule has a delivery of the event.
 
-    As long as it has none and its runner's batch is not committed, `where_met` stays None.
+    As long as the rule has no delivery and its runner's batch is not committed, `where_met` stays None.
     """
     if result.where is None or not result.matched or not result.enabled or result.change == "added":
         return result
@@ -315,9 +315,9 @@ def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing
 
 
 def _original_position(runtime: Runtime, found: FoundMessage) -> str | None:
-    """Return the position of the valid message in the batch of which a message is the duplicate.
+    """Return the position of the valid message, in the message's batch, that a message duplicates.
 
-    Returns None if that message was in an earlier batch, or is no longer in the archive.
+    Returns None if the valid message was in an earlier batch, or is no longer in the archive.
     """
     for each in ArchiveSearch(
         runtime, IdQuery(found.record["event_id"], found.batch.planned_at, _NEVER)
