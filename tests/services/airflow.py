@@ -50,9 +50,10 @@ uvicorn.run(create_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="wa
 class AirflowServer:
     """An Airflow that takes calls of its REST API at `url`, with the user USER."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more_dags: str = "") -> None:
         (folder / "dags").mkdir(parents=True)
         (folder / "dags" / "dags.py").write_text(_DAGS)
+        (folder / "dags" / "more_dags.py").write_text(more_dags)
         (folder / "passwords.json").write_text(json.dumps({USER: PASSWORD}))
         self._port = reserve()
         self.url = f"http://127.0.0.1:{self._port}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -33,13 +34,17 @@ from eventbridge.targets.airflow.target import AirflowTarget
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import DeliverySpan, Request
 
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "connect-airflow.md").read_text()
+(RULES,) = re.findall(r"^```yaml rules\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+(DAG,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
 AT = datetime(2026, 11, 30, 9, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
-    """Airflow's API server, with three DAGs and an asset."""
-    with AirflowServer(tmp_path_factory.mktemp("airflow") / "home") as server:
+    """Airflow's API server, with the DAG of the page, three others, and an asset."""
+    with AirflowServer(tmp_path_factory.mktemp("airflow") / "home", DAG) as server:
         yield server
 
 
@@ -309,6 +314,30 @@ def test_one_event_can_be_sent_by_hand(
 
     confs = [run["conf"] for name, run in airflow.runs("load_orders").items() if name not in before]
     assert sorted("events" in conf for conf in confs) == [False, True]
+
+
+def test_the_example_of_the_page_starts_its_dags(
+    sending: Sending, site: Any, with_airflow: None, airflow: AirflowServer, order: Callable[..., bytes]
+) -> None:
+    """A large order starts a run of its own; all orders start one run, and make asset events."""
+    before = {name: airflow.runs(name).keys() for name in ("review_order", "load_orders")}
+    events = len(airflow.call("GET", "assets/events")["asset_events"])
+    airflow.call("PATCH", "dags/review_order", json={"is_paused": False})
+    site.environ["EVENTBRIDGE_CONN_JOBS"] = site.environ["EVENTBRIDGE_CONN_THERE"]
+    site.write_rules(
+        RULES.replace("type: airflow", "type: airflow, allow_http: true").replace(
+            "type: airflow, allow_http: true\n", "type: airflow\n        allow_http: true\n"
+        )
+    )
+    orders = order("a", data={"id": "A-1", "amount": 5000}), order("b", data={"id": "A-2", "amount": 5})
+    site.publish(*orders, topic="events")
+    sending.deliver()
+
+    new = {name: [run for each, run in airflow.runs(name).items() if each not in before[name]] for name in before}
+    assert [run["conf"] for run in new["review_order"]] == [{"order": "A-1", "amount": 5000}]
+    loaded = [event["id"] for run in new["load_orders"] for event in run["conf"]["events"]]
+    assert sorted(loaded) == ["a", "b"]
+    assert len(airflow.call("GET", "assets/events")["asset_events"]) == events + 2
 
 
 def test_deliveries_wait_for_the_dag_and_none_is_lost(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -29,6 +30,10 @@ from eventbridge.repair.audit import audit
 from eventbridge.rules.load import load_rules
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
+
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "connect-sql.md").read_text()
+(RULES,) = re.findall(r"^```yaml rules\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+(TABLES,) = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 ORDERS = "CREATE TABLE orders (delivery_id text UNIQUE, id text, amount numeric, note text)"
 
@@ -274,3 +279,23 @@ def test_a_push_may_die_anywhere_and_no_row_is_lost_or_twice(
             break
         assert code == DIED
     assert number > 3
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_the_example_of_the_page_writes_its_tables(
+    sending: Sending, site: Any, database: Database, order: Callable[..., bytes]
+) -> None:
+    """Each large order is a row; each customer has the amount of the last one."""
+    site.environ["EVENTBRIDGE_CONN_SHOP_DB"] = database.variable
+    database.run("CREATE SCHEMA sales")
+    for statement in TABLES.splitlines():
+        database.run(statement)
+    site.write_rules(RULES)
+    for number, amount in enumerate((2000, 3000, 10)):
+        data = {"id": f"A-{number}", "amount": amount, "customer": "ann"}
+        site.publish(order(str(number), time="2026-11-30T09:00:00Z", data=data), topic="events")
+    sending.deliver()
+
+    rows = database.rows("SELECT order_id, amount::int, placed_at::date::text FROM sales.orders ORDER BY order_id")
+    assert rows == [("A-0", 2000, "2026-11-30"), ("A-1", 3000, "2026-11-30")]
+    assert database.rows("SELECT customer, last_amount::int FROM sales.customers") == [("ann", 3000)]
