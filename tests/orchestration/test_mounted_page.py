@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from airflow import settings as airflow_settings
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.revoked_token import RevokedToken
@@ -192,3 +197,53 @@ def test_a_team_sees_and_touches_what_it_owns(airflow: FastAPI, monkeypatch: pyt
 def key_of(page: str) -> str:
     """Return the key of the form on a page."""
     return page.partition('name="key" value="')[2].partition('"')[0]
+
+
+@contextmanager
+def airflows_server(app: FastAPI) -> Iterator[socket.socket]:
+    """Serve Airflow's application by uvicorn as Airflow configures it, and yield a connection to it."""
+    config = uvicorn.Config(app, log_level="warning", lifespan="off")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=server.run, args=([listener],))
+        serving.start()
+        with socket.create_connection(listener.getsockname(), timeout=20) as client:
+            yield client
+        server.should_exit = True
+        serving.join()
+
+
+def responses_to(client: socket.socket, *segments: bytes) -> bytes:
+    """Return all that the server sends until it closes the connection."""
+    for segment in segments:
+        client.sendall(segment)
+    content = b""
+    while part := client.recv(65536):
+        content += part
+    return content
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_call_whose_body_airflows_server_may_lose_is_refused(airflow: FastAPI, together: bool) -> None:
+    """uvicorn reads no body after the head of an upgrade, and takes a later body for a call, which gets no response."""
+    hidden = b"GET /eventbridge/v1/rules HTTP/1.1\r\nhost: x\r\n\r\n"
+    head = b"POST /eventbridge/v1/redrives HTTP/1.1\r\nhost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    head += b"content-length: %d\r\n\r\n" % len(hidden)
+
+    with airflows_server(airflow) as client:
+        response = responses_to(client, *([head + hidden] if together else [head, hidden]))
+
+    assert response.count(b"HTTP/1.1 ") == 1
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in head.lower()
+    assert json.loads(body)["code"] == "upgrade_refused"
+    assert "Send it without the header Upgrade" in json.loads(body)["detail"]
+
+
+def test_a_call_without_a_body_may_offer_an_upgrade(airflow: FastAPI) -> None:
+    """Java's HttpClient does so with each call; there is nothing to lose."""
+    call = b"GET /eventbridge/v1/rules HTTP/1.1\r\nhost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+
+    with airflows_server(airflow) as client:
+        assert responses_to(client, call).startswith(b"HTTP/1.1 401 ")

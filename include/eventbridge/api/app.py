@@ -22,7 +22,7 @@ from eventbridge.api.call_pools import CallPools
 from eventbridge.api.descriptions import DescribedApi
 from eventbridge.api.host_paths import HostPaths
 from eventbridge.api.idempotency import Idempotency
-from eventbridge.api.middleware import BodyLimit, HeadAsGet, SafeHeaders
+from eventbridge.api.middleware import BodyLimit, CheckedHeads, HeadAsGet, SafeHeaders
 from eventbridge.api.page import backtests, batches, calls, pages, redrives
 from eventbridge.api.page import operations as page_operations
 from eventbridge.api.page import replays as page_replays
@@ -127,6 +127,7 @@ def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]
     app.add_middleware(HostPaths)
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(CheckedHeads)
     app.add_middleware(SafeHeaders)
     for kind in (CallRefused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refusal_response)

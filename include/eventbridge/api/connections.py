@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -24,8 +25,8 @@ MAX_PIPELINED: Final = 16
 _PARSED_BYTES: Final = 16 * 1024
 
 
-class _TooMuch(Exception):
-    """The caller sends more than a connection accepts; the message says what. The parser stops at this exception."""
+class _Refused(Exception):
+    """The caller sends what a connection does not accept; the message says what. The parser stops at this exception."""
 
 
 class _Flow(FlowControl):
@@ -55,6 +56,9 @@ class Connection(HttpToolsProtocol):
     At MAX_CONNECTIONS, a new connection takes the place of the one on which the server has waited longest: for a head,
     for more of a body, or until the caller reads the response. uvicorn itself waits for these without a limit. Nor does
     uvicorn limit the number of headers, or the number of calls that wait for the call in progress.
+
+    The header Upgrade is ignored (RFC 9110, 7.8): the server speaks no other protocol, and the call has a body as any
+    other. Trailers are discarded.
     """
 
     flow: _Flow
@@ -63,6 +67,10 @@ class Connection(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     #: The number of bytes received since the last complete head or the last part of a body, whichever is later.
     _incomplete = 0
+    #: Whether the head of the current call is complete: further headers are trailers.
+    _is_head_complete = False
+    #: The number of trailers of the current call.
+    _trailers = 0
     #: Received bytes that wait for the next pass of the event loop.
     _unparsed = b""
     #: The reason why the caller is refused.
@@ -104,7 +112,7 @@ class Connection(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         self._incomplete += len(data)
-        super().data_received(data)
+        self._feed(data)
         if self._incomplete > MAX_HEAD_BYTES:
             self._refusal = (
                 f"The request line and headers have more than {MAX_HEAD_BYTES:,} bytes. Send shorter headers"
@@ -114,6 +122,29 @@ class Connection(HttpToolsProtocol):
             # uvicorn ends its own timer of an idle connection at the first byte, even if it is the first byte of an
             # empty line
             self._start_head_timer()
+
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as stopped:
+            # The parser takes what follows the head for another protocol, or later for a call. A new parser reads the
+            # head again, and then the body.
+            head = self._head_without_upgrade()
+            self.parser = HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self._feed(head + data[stopped.args[0] :])
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _head_without_upgrade(self) -> bytes:
+        request_line = b"%s %s HTTP/%s" % (
+            self.parser.get_method(),
+            self.url,
+            self.parser.get_http_version().encode(),
+        )
+        headers = (b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade")
+        return b"\r\n".join((request_line, *headers, b"", b""))
 
     def send_400_response(self, msg: str) -> None:
         """Refuse data that cannot be parsed or exceeds a limit; calls before it still get their response."""
@@ -127,21 +158,41 @@ class Connection(HttpToolsProtocol):
             self._is_ending = True
             self.cycle.keep_alive = False  # the response to the last call before it ends the connection
 
+    def on_message_begin(self) -> None:
+        """Begin to read a head."""
+        self._is_head_complete = False
+        self._trailers = 0
+        super().on_message_begin()
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header or a trailer. Raises _TooMuch if there are too many."""
-        super().on_header(name, value)
-        if len(self.headers) > MAX_HEADERS:
+        """Add a header, or discard a trailer. Raises _Refused if there are too many of both."""
+        if self._is_head_complete:
+            self._trailers += 1
+        else:
+            super().on_header(name, value)
+        if len(self.headers) + self._trailers > MAX_HEADERS:
             self._refusal = f"The request has more than {MAX_HEADERS} headers. Send fewer"
-            raise _TooMuch(self._refusal)
+            raise _Refused(self._refusal)
 
     def on_headers_complete(self) -> None:
-        """Start the call, and begin to wait for its body."""
+        """Start the call, and begin to wait for its body. Raises _Refused for a call that the server never serves."""
+        self._is_head_complete = True
+        if self.parser.get_method() == b"CONNECT":  # what follows it is no body, and must not be read as a call
+            self._refusal = "The server is not a proxy, and serves no CONNECT. Send the call to its URL"
+            raise _Refused(self._refusal)
+        if self.parser.should_upgrade():
+            return  # `_feed` reads the head again
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise _TooMuch(f"More than {MAX_PIPELINED} calls are waiting for the one in progress. Wait for responses")
+            raise _Refused(f"More than {MAX_PIPELINED} calls are waiting for the one in progress. Wait for responses")
         self._stop_head_timer()
         self._incomplete = 0
         self._waits_since = self.loop.time()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End the body."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""

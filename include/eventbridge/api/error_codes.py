@@ -29,6 +29,11 @@ CODES: Final[dict[str, ErrorCode]] = {
         "The body cannot be read, or holds no event.",
         "Compare the body with its `Content-Type` and `Content-Encoding`; `detail` names the difference.",
     ),
+    "upgrade_refused": ErrorCode(
+        _S.BAD_REQUEST,
+        "The call offers an upgrade to another protocol, so Airflow's server may lose its body.",
+        "Send the call without the header `Upgrade`, for example by `curl --http1.1`.",
+    ),
     "token_required": ErrorCode(
         _S.UNAUTHORIZED, "The call has no token.", "Send the header `Authorization: Bearer ebt_...`."
     ),
@@ -100,6 +105,11 @@ CODES: Final[dict[str, ErrorCode]] = {
     ),
     "internal_error": ErrorCode(
         _S.INTERNAL_SERVER_ERROR, "The server has a defect.", "Report the defect with the log of the server."
+    ),
+    "unsupported_transfer_coding": ErrorCode(
+        _S.NOT_IMPLEMENTED,
+        "The `Transfer-Encoding` is not `chunked`.",
+        "Send the body without one, or as `chunked`.",
     ),
     "unavailable": ErrorCode(
         _S.SERVICE_UNAVAILABLE,

@@ -1,17 +1,20 @@
-"""Limits the bodies of all calls, turns HEAD into GET, and adds headers to every response."""
+"""Checks the heads and limits the bodies of all calls, turns HEAD into GET, and adds headers to every response."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
+from typing import Final
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eventbridge.api.bodies import MAX_BYTES
+from eventbridge.api.refusal import CallRefused, problem_response
 
 #: The maximum size of any body, and how long it may take to arrive. Both exceed the limits of publishing calls, which
 #: refuse a body with a better message.
@@ -22,6 +25,8 @@ BODY_SECONDS = 40.0
 #: for other calls.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/v1/hooks/"
+#: The header of a refusal after which no more is read of the connection.
+_CLOSE: Final = {"connection": "close"}
 #: The key, in a request's state, of the function that counts further bytes of the request's body.
 _HOLD = "hold"
 
@@ -133,7 +138,7 @@ def _limit_body(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
             raise _too_many_bodies()
         if body.count > MAX_BODY_BYTES:
             detail = f"The body has more than {MAX_BODY_BYTES:,} bytes. Send less in a call"
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"connection": "close"})
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, _CLOSE)
         return message
 
     return receive_within_limits
@@ -156,7 +161,7 @@ def _count_held_bytes(bodies: _Bodies, body: _Body, count: int) -> None:
 
 def _too_late() -> HTTPException:
     detail = f"The body did not arrive within {BODY_SECONDS:g} seconds"
-    return HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"connection": "close"})
+    return HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, _CLOSE)
 
 
 def _too_many_bodies() -> HTTPException:
@@ -197,3 +202,55 @@ class SafeHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+
+#: The headers that decide who makes a call, and whether it is a repetition. A proxy may have checked another one than
+#: the one that the server reads.
+_SINGLE_HEADERS: Final = ("authorization", "idempotency-key")
+
+
+class CheckedHeads:
+    """Refuses a call whose headers leave in doubt where its body ends, in which form it is, or who makes the call."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a call."""
+        refusal = _refusal_of_head(scope) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem_response(Request(scope), refusal)(scope, receive, send)
+
+
+def _refusal_of_head(scope: Scope) -> CallRefused | None:
+    named: dict[str, list[str]] = {}
+    for name, value in Headers(scope=scope).items():
+        named.setdefault(name, []).append(value)
+    codings = named.get("transfer-encoding", ["chunked"])
+    if [each.strip().lower() for each in codings] != ["chunked"]:
+        detail = f"The transfer coding {', '.join(codings)[:100]!r} is not supported. Send the body without one, or as "
+        detail += "chunked; Content-Encoding can name gzip or deflate. Nothing was done"
+        return CallRefused(HTTPStatus.NOT_IMPLEMENTED, detail, _CLOSE)
+    if _loses_body(scope, named):
+        detail = "The call offers an upgrade to another protocol, so the server may lose its body. Send it without the "
+        detail += "header Upgrade: by `curl --http1.1`, or Java's HttpClient with version(HTTP_1_1). Nothing was done"
+        return CallRefused(HTTPStatus.BAD_REQUEST, detail, _CLOSE, code="upgrade_refused")
+    for name in _SINGLE_HEADERS:
+        if len(named.get(name, ())) > 1:
+            detail = f"The call has more than one header {name.title()}. Send it once. Nothing was done"
+            return CallRefused(HTTPStatus.BAD_REQUEST, detail)
+    return None
+
+
+def _loses_body(scope: Scope, named: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether the server may lose the body, or take it for another call.
+
+    `eventbridge serve` ignores Upgrade and passes it to no application. uvicorn alone, which may serve a mounted
+    application, stops reading after the head.
+    """
+    tokens = {each.strip().lower() for value in named.get("connection", ()) for each in value.split(",")}
+    is_upgrade = "upgrade" in named and "upgrade" in tokens
+    has_body = "transfer-encoding" in named or named.get("content-length", ["0"]) != ["0"]
+    return has_body and (is_upgrade or scope["method"] == "CONNECT")
