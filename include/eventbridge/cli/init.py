@@ -46,7 +46,8 @@ export EVENTBRIDGE_RULES_FOLDER=rules
 eventbridge rules check                                    # runs the tests in the rule file, too
 eventbridge rules test big-orders --events orders.jsonl --explain
 eventbridge events publish orders orders.jsonl
-eventbridge deliver --runner orders --until-idle           # starts Spark, which takes a while
+eventbridge compile                                        # once for each installation, 1 to 3 minutes
+eventbridge deliver --runner orders --until-idle           # starts Spark, which takes about 15 s
 cat .eventbridge/files/accounts.jsonl
 eventbridge audit"""
 
