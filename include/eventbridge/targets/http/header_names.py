@@ -17,6 +17,7 @@ _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?")
 #: hop-by-hop.
 _OWN = frozenset(
     {
+        "accept-encoding",  # a compressed response cannot be masked, nor read as the results of a batch
         "authorization",
         "connection",
         "content-encoding",
@@ -38,7 +39,10 @@ _OWN_PREFIXES = ("proxy-", "svix-", "webhook-")
 
 #: Headers that a rule file cannot set for a further reason: proxies set them and receivers trust them, or each
 #: delivery has its own value.
-_OF_PROXIES = re.compile(r"forwarded|via|x-real-ip|x-forwarded-.*")
+_OF_PROXIES = re.compile(
+    r"forwarded|via|x-(?:real|client|cluster-client)-ip|(?:cf-connecting|true-client)-ip|x-forwarded-.*"
+    r"|x-original-.*|x-rewrite-url|x-http-method(?:-override)?|x-method-override"
+)
 _OF_DELIVERIES = re.compile(r"ce-.*|traceparent|tracestate|eventbridge-.*")
 _REMEDIES: Final = {
     "content-type": "Remove it; the transform decides it, a template by its content_type",
@@ -53,8 +57,11 @@ _IN_A_CONNECTION += "connection: <id>"
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether an event cannot set a header; its name may be in any case."""
-    lower = name.lower()
+    """Return whether an event cannot set a header; its name may be in any case.
+
+    Many receivers read an underscore in a name as a hyphen.
+    """
+    lower = name.lower().replace("_", "-")
     return lower in _OWN or lower.startswith(_OWN_PREFIXES)
 
 
@@ -83,13 +90,13 @@ def read_headers(fields: Fields) -> Mapping[str, str]:
 
 def _name_problem(name: str, earlier: Mapping[str, str]) -> tuple[str, str] | None:
     """Return why a rule file cannot set a header, with `{}` for its name, and the remedy; None if it can."""
-    lower = name.lower()
+    lower = name.lower().replace("_", "-")
     if not HEADER_NAME.fullmatch(name) or len(name) > _MAX_NAME:
         remedy = f"Use 1 to {_MAX_NAME} letters, digits, hyphens and underscores"
         return "{!r} is not the name of a header", remedy
-    if lower in (each.lower() for each in earlier):
+    if lower in (each.lower().replace("_", "-") for each in earlier):
         return "the header {} is given twice; upper and lower case are the same", "Remove one"
-    if is_secret_name(lower) or lower in ("cookie", "proxy-authorization"):
+    if is_secret_name(lower) or lower in ("cookie", "set-cookie", "proxy-authorization"):
         return "the header {} looks like a secret, and rule files must not contain secrets", _IN_A_CONNECTION
     if is_reserved(lower) or _OF_DELIVERIES.fullmatch(lower) or lower in _REMEDIES:
         return "the header {} is set by EventBridge, not by a rule file", _REMEDIES.get(lower, "Remove it")
