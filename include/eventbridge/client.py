@@ -6,33 +6,32 @@ import asyncio
 import json
 import logging
 import random
+import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote
 
 import httpx
 import msgspec
+from msgspec.structs import replace
 
 T = TypeVar("T")
 A = TypeVar("A")
 P = ParamSpec("P")
 Document = dict[str, Any]
 Time = str | datetime
-#: The items of one page, and the cursor of the next one.
-_Page = tuple[list[T], str | None]
+_Page = tuple[list[T], str | None]  # the items of one page, and the cursor of the next one
 _BATCHED: Final = "application/cloudevents-batch+json"
 _NAMES: Final = {"since": "from", "until": "to"}
 #: The members with the items of lists whose members are not named like the paths.
 _MEMBERS: Final = {"dead-letter-groups": "groups", "quality": "quality_checks", "schemas": "schemas", "stats": "rules"}
-#: 409: the try whose connection was lost is still in progress.
-_RETRIED: Final = frozenset({409, 429, 502, 503, 504})
+_RETRIED: Final = frozenset({409, 429, 502, 503, 504})  # 409: the try whose connection was lost is in progress
 _LOST: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
 _MAX_DELAY_SECONDS: Final = 30.0
+_VISIBLE: Final = re.compile("[!-~]+").fullmatch
 
 
 class ApiError(Exception):
@@ -42,7 +41,7 @@ class ApiError(Exception):
         code, title, detail = (problem.get(name, "") for name in ("code", "title", "detail"))
         super().__init__(f"{status} {code or title}: {detail}")
         self.status, self.code, self.title, self.detail = status, code, title, detail
-        self.remedy, self.errors = problem.get("remedy", ""), tuple(problem.get("errors", ()))
+        self.remedy, self.errors = problem.get("remedy", ""), tuple(problem.get("errors") or ())
 
 
 class PublishedEvent(msgspec.Struct, frozen=True):
@@ -138,60 +137,65 @@ class DeadLetterFilter(TypedDict, total=False):
     until: Time
 
 
-@dataclass(frozen=True)
-class _Call(Generic[T]):
+class _Call(msgspec.Struct, Generic[T], frozen=True):
     """A request of both clients, and the function that reads its response."""
 
     method: str
     path: str
     read: Callable[[bytes], T]
-    query: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, Any] = {}
     body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
-    def tries(self, http: httpx.Client | httpx.AsyncClient, retries: int) -> Generator[tuple[float, Any], Any, T]:
-        """Yield delays and requests until a response, which is sent back, is the last one; return its result."""
-        is_publish = self.headers.get("content-type") == _BATCHED
-        # Not by msgspec, which writes NaN as null.
-        content = None if self.body is None else json.dumps(self.body, allow_nan=False)
+    def tries(self, http: Any, retries: int, answers: Sequence[Any]) -> Iterator[tuple[float, httpx.Request]]:
+        """Yield delays and requests until the newest of `answers`, a response or an error, is the last one."""
+        content = None if self.body is None else json.dumps(self.body, allow_nan=False)  # msgspec writes NaN as null
         headers = {"content-type": "application/json", **self.headers}
         query, delay = _api_values(self.query), 0.0
-        for tried in range(retries + 1 if is_publish or self.method != "POST" else 1):
-            request = http.build_request(self.method, self.path, params=query, content=content, headers=headers)
-            answer: httpx.Response | Exception = yield delay, request
+        for tried in range(1 + max(0, retries) if _BATCHED in self.headers.values() or self.method != "POST" else 1):
+            yield delay, http.build_request(self.method, self.path, params=query, content=content, headers=headers)
+            answer = answers[-1]
             after = "" if isinstance(answer, Exception) else answer.headers.get("retry-after", "")
             delay = (float(after) if after.isdecimal() else 0.0) + random.uniform(0, 0.5 * 2**tried)
-            is_last = not isinstance(answer, Exception) and answer.status_code not in _RETRIED
-            if is_last or delay > _MAX_DELAY_SECONDS:
-                break
-        if isinstance(answer, Exception):
-            raise answer
-        return self._result(answer, is_publish and answer.headers.get("content-type") == "application/json")
+            if delay > _MAX_DELAY_SECONDS or not (isinstance(answer, Exception) or answer.status_code in _RETRIED):
+                return
 
-    def _result(self, response: httpx.Response, has_results: bool) -> T:
+    def result(self, response: httpx.Response | Exception) -> T:
         """Return the result; a publishing call without a valid event is refused, but has results."""
+        if isinstance(response, Exception):
+            raise response
         try:
-            if response.is_success or has_results:
-                return self.read(response.content)
             problem = msgspec.json.decode(response.content, type=Document)
+            if response.is_success or (response.status_code in (400, 413) and "results" in problem):
+                return self.read(response.content)
         except msgspec.MsgspecError as error:
             problem = {"detail": f"{error}. Check URL and version of the server"} if response.is_success else {}
-        problem = {"title": response.reason_phrase, "detail": response.text[:500], **problem}
+        problem = {"title": response.reason_phrase, "detail": response.text[:500] or "Check the URL", **problem}
         raise ApiError(response.status_code, problem) from None
 
 
 def _api_values(values: Mapping[str, Any]) -> Document:
     """Return the values that are set, times as text, by their names in the API."""
     for name, value in values.items():
-        if isinstance(value, datetime) and value.utcoffset() is None:
-            raise ValueError(f"{name} has no time zone. Write an aware datetime, such as datetime.now(UTC)")
+        _require(getattr(value, "tzinfo", True), f"{name} has no time zone. Write one, such as datetime.now(UTC)")
     text = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
     return {_NAMES.get(name, name): value for name, value in text.items() if value is not None}
 
 
+def _require(valid: object, message: str) -> None:  # no message shows a URL or a token
+    if not valid:
+        raise ValueError(message)
+
+
+def _path(parts: Sequence[str]) -> str:
+    _require({"", ".", ".."}.isdisjoint(parts), "a name in the path of the call is empty, . or ..")
+    return "/".join(quote(part, safe="") for part in parts)
+
+
 def _call(method: str, parts: Sequence[str], result: type[T], body: Any = None, key: str = "") -> _Call[T]:
-    path, headers = "/".join(quote(part, safe="") for part in parts), {"idempotency-key": key} if key else {}
-    return _Call(method, path, partial(msgspec.json.decode, type=result), {}, body, headers)
+    _require(not key or _VISIBLE(key), "the idempotency key must be printable ASCII without white space")
+    headers = {"idempotency-key": key} if key else {}
+    return _Call(method, _path(parts), lambda content: msgspec.json.decode(content, type=result), {}, body, headers)
 
 
 def _pages(path: str, item: type[T], query: Mapping[str, Any]) -> _Call[_Page[T]]:
@@ -199,11 +203,11 @@ def _pages(path: str, item: type[T], query: Mapping[str, Any]) -> _Call[_Page[T]
         found = msgspec.json.decode(content, type=Document)
         member = _MEMBERS.get(path.partition("/")[0]) or path.rpartition("/")[2].replace("-", "_")
         some: Any = msgspec.convert(found.get(member), dict if path == "rules" else list)
-        for error in found.get("unreadable", ()):
+        for error in found.get("unreadable") or ():
             logging.getLogger(__name__).warning("the list %s is incomplete: %s", path, error)
         return [msgspec.convert(each, item) for each in (some.values() if path == "rules" else some)], found.get("next")
 
-    return _Call("GET", path, read, query)
+    return _Call("GET", _path(path.split("/")), read, query)
 
 
 class _Verb(Generic[P, T, A]):
@@ -234,6 +238,8 @@ class _Calls:
     _kind: Any
 
     def __init__(self, url: str, token: str, *, retries: int = 3, timeout: float = 60.0) -> None:
+        _require(re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url), "the URL must be http(s)://host:port, no login")
+        _require(_VISIBLE(token), "the token must be printable ASCII without white space, and not empty")
         headers = {"authorization": f"Bearer {token}"}
         self._http = self._kind(base_url=f"{url.rstrip('/')}/v1/", headers=headers, timeout=timeout)
         self._retries = retries
@@ -243,6 +249,8 @@ class _Calls:
         self, bus: str, events: Sequence[Mapping[str, Any]], *, topic: str | None = None, idempotency_key: str = ""
     ) -> _Call[Published]:
         """Publish at most 1,000 CloudEvents; without `idempotency_key`, this call and its retries share a new one."""
+        if isinstance(events, Mapping | str | bytes):
+            raise TypeError("events is no list of events. Write [event] for one event")
         call = _call("POST", ("buses", bus, "events"), Published, list(events), idempotency_key or str(uuid.uuid4()))
         return replace(call, query={"topic": topic}, headers={**call.headers, "content-type": _BATCHED})
 
@@ -333,7 +341,7 @@ class EventBridgeClient(_Calls):
     """Calls the API of one server; use it in a `with` block.
 
     GET, PUT, DELETE and `publish` are tried again after a lost connection and after 409, 429, 502, 503 and 504, at
-    most `retries` times. Raises ApiError for a refused call, and httpx.TransportError for a lost connection.
+    most `retries` times. Raises ApiError for a refused call, else httpx.RequestError for a lost connection.
     """
 
     _kind = httpx.Client
@@ -345,18 +353,14 @@ class EventBridgeClient(_Calls):
         self._http.close()
 
     def _send(self, call: _Call[T]) -> T:
-        tries = call.tries(self._http, self._retries)
-        delay, request = next(tries)
-        while True:
+        answers: list[httpx.Response | Exception] = []
+        for delay, request in call.tries(self._http, self._retries, answers):
             time.sleep(delay)
             try:
-                answer: object = self._http.send(request)
+                answers.append(self._http.send(request))
             except _LOST as error:
-                answer = error
-            try:
-                delay, request = tries.send(answer)
-            except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
+                answers.append(error)
+        return call.result(answers[-1])
 
     def _items(self, call: _Call[_Page[T]]) -> Iterator[T]:
         cursor: str | None = ""
@@ -378,18 +382,14 @@ class AsyncEventBridgeClient(_Calls):
         await self._http.aclose()
 
     async def _send(self, call: _Call[T]) -> T:
-        tries = call.tries(self._http, self._retries)
-        delay, request = next(tries)
-        while True:
+        answers: list[httpx.Response | Exception] = []
+        for delay, request in call.tries(self._http, self._retries, answers):
             await asyncio.sleep(delay)
             try:
-                answer: object = await self._http.send(request)
+                answers.append(await self._http.send(request))
             except _LOST as error:
-                answer = error
-            try:
-                delay, request = tries.send(answer)
-            except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
+                answers.append(error)
+        return call.result(answers[-1])
 
     async def _items(self, call: _Call[_Page[T]]) -> AsyncIterator[T]:
         cursor: str | None = ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 from api.server import Server, order
@@ -253,6 +254,76 @@ def test_a_time_without_a_zone_is_refused() -> None:
             client.start_redrive(until=naive)
 
     assert got == []
+
+
+@pytest.mark.parametrize("token", ["", "secret-4711\n", "secret 4711", "secret-4711\u00e9", "secret-4711\r\nx: y"])
+def test_a_token_that_no_header_can_hold_is_refused_unseen(token: str) -> None:
+    """The message does not show it."""
+    with pytest.raises(ValueError, match="the token must be printable ASCII") as refused:
+        EventBridgeClient("http://127.0.0.1:9", token)
+
+    assert "4711" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("127.0.0.1:9", "ftp://host", "http://user:pw-4711@host", "http://host?x=1", "http://host/#f", "http://", ""),
+        *("http://host /", "http://host@other", "file:///etc/passwd"),
+    ],
+)
+def test_a_url_that_is_no_server_is_refused_unseen(url: str) -> None:
+    """A login would replace the token, and a query or a fragment would swallow the paths."""
+    with pytest.raises(ValueError, match="the URL must be") as refused:
+        EventBridgeClient(url, "t")
+
+    assert "4711" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_changes_the_path_is_refused(name: str) -> None:
+    """`..` would make another call, perhaps one that changes something; so would a key with a line end."""
+    with answering([]) as (url, got), EventBridgeClient(f"{url}/prefix/", "t") as client:
+        for call in (client.rule, client.dead_letter, lambda each: client.change_rule(each, "pause")):
+            with pytest.raises(ValueError, match="a name in the path"):
+                call(name)
+        with pytest.raises(ValueError, match="a name in the path"):
+            list(client.items(f"rules/{name}"))
+        with pytest.raises(ValueError, match="the idempotency key"):
+            client.publish("orders", [order()], idempotency_key=f"{name}\nkey")
+
+    assert got == []
+
+
+@pytest.mark.parametrize("events", [order(), "abc", b"abc"])
+def test_one_event_is_not_taken_for_a_list(events: Any) -> None:
+    """Its keys or letters would be sent as events."""
+    with answering([]) as (url, got), EventBridgeClient(url, "t") as client, pytest.raises(TypeError, match="list"):
+        client.publish("orders", events)
+
+    assert got == []
+
+
+def test_answers_that_the_api_never_gives_are_api_errors() -> None:
+    """Members that are null, a failure that seems to have results, a redirect, and no retries at all."""
+    null, results = b'{"errors": null, "unreadable": null, "rules": {}}', b'{"published":1,"failed":0,"results":[]}'
+    with answering([(400, {}), (200, {})], null) as (url, _), EventBridgeClient(url, "t", retries=-1) as client:
+        with pytest.raises(ApiError) as refused:
+            client.get("status")
+        assert refused.value.errors == ()
+        assert list(client.rules()) == []
+    with (
+        answering([(500, {"content-type": "application/json"})], results) as (url, _),
+        EventBridgeClient(url, "t") as client,
+        pytest.raises(ApiError, match="500"),
+    ):
+        client.publish("orders", [order()])
+    with (
+        answering([(302, {"location": "/login"})], b"") as (url, _),
+        EventBridgeClient(url, "t") as client,
+        pytest.raises(ApiError, match="Check the URL"),
+    ):
+        client.get("status")
 
 
 def test_the_client_imports_nothing_of_the_server() -> None:
