@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +118,36 @@ def test_no_body_causes_a_server_error(body: bytes, everything: httpx.Client) ->
     assert {response.status_code for response in responses} <= {200, 202, 400, 404, 422}, [
         response.text for response in responses
     ]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"rule": "refused", "dry_run": true, "dry_run": false}', "the member 'dry_run' occurs twice"),
+        (b'{"rule": "refused", "error": {"a": 1, "\\u0061": 2}}', "the member 'a' occurs twice"),
+        (b'{"rule": ' + b"[" * 100_000, "recursion"),
+        (b'{"rate": ' + b"9" * 5_000 + b"}", "4300 digits"),
+        (b'{"rule": ', "Expecting value"),
+        (b"\xff", "utf-8"),
+    ],
+    ids=["twice", "escaped", "deep", "long", "ends", "bytes"],
+)
+def test_a_body_that_cannot_be_read_is_refused_with_the_reason(
+    body: bytes, reason: str, everything: httpx.Client
+) -> None:
+    """Readers differ in which of two members counts, so neither does."""
+    response = everything.post("/v1/redrives", content=body, headers={"content-type": "application/json"})
+
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_body")
+    assert reason in response.json()["detail"]
+
+
+def test_a_compressed_body_of_a_call_is_refused(everything: httpx.Client) -> None:
+    """Only calls that publish decompress."""
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = everything.post("/v1/redrives", content=gzip.compress(b"{}"), headers=headers)
+
+    assert (response.status_code, response.json()["code"]) == (415, "unsupported_media_type")
 
 
 def test_simultaneous_calls_with_one_key_record_one_redrive(everything: httpx.Client) -> None:

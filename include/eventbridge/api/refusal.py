@@ -85,6 +85,12 @@ class CallRefused(Exception):
         self.errors = errors
 
 
+class BodyRefused(HTTPException):
+    """A body that cannot be read. The framework turns every error but HTTPException into one without a reason."""
+
+    code = "invalid_body"
+
+
 def mark_authenticated(request: Request, *, sees_rules: bool = True) -> None:
     """Record that the caller is authenticated, and may see errors of the installation, of rule files if `sees_rules`.
 
@@ -123,7 +129,7 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
         return CallRefused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=errors[:_MAX_ERRORS])
     if isinstance(error, HTTPException):  # from the framework: an unknown path or method
         detail = _NO_CALL if error.status_code in (404, 405) else error.detail
-        code = "no_such_call" if error.status_code == HTTPStatus.NOT_FOUND else ""
+        code = "no_such_call" if error.status_code == HTTPStatus.NOT_FOUND else getattr(error, "code", "")
         return CallRefused(HTTPStatus(error.status_code), detail, error.headers, code=code)
     known = getattr(request.state, "is_authenticated", False)
     if isinstance(error, NotFoundError) and known:

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from eventbridge.api.access import caller, credentials_of
 from eventbridge.api.call_pools import run_on_body
+from eventbridge.api.refusal import BodyRefused
 
 
 class TokenFirst(APIRoute):
@@ -41,6 +42,7 @@ class TokenFirst(APIRoute):
 MAX_CALL_BYTES: Final = 2 * 1_048_576
 _SHOWN_MEMBERS: Final = 5
 _SHOWN_CHARACTERS: Final = 50
+_MESSAGE_CHARACTERS: Final = 200
 
 
 class JsonCall(TokenFirst):
@@ -65,6 +67,19 @@ class JsonCall(TokenFirst):
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             return None
         return tuple(field.alias or name for name, field in model.model_fields.items())
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object with these members. Raises ValueError if a name occurs twice.
+
+    Readers differ in which one counts.
+    """
+    found = dict(members)
+    if len(found) < len(members):
+        names = {name for name, _ in members}
+        twice = next(name for name in names if sum(name == each for each, _ in members) > 1)
+        raise ValueError(f"the member {twice[:_SHOWN_CHARACTERS]!r} occurs twice in an object")
+    return found
 
 
 class _JsonRequest(Request):
@@ -94,7 +109,14 @@ class _JsonRequest(Request):
         The framework refuses the unknown members once it has checked that the caller may make this call.
         """
         content = await self.body()
-        found = await run_on_body(self, content, lambda: json.loads(content))
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            detail = "The body has a content coding, and only calls that publish take one. Send it without one"
+            raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
+        try:
+            found = await run_on_body(self, content, lambda: json.loads(content, object_pairs_hook=_object))
+        except (ValueError, RecursionError) as error:
+            detail = f"The body cannot be read as JSON: {str(error)[:_MESSAGE_CHARACTERS]}. Nothing was changed"
+            raise BodyRefused(HTTPStatus.BAD_REQUEST, detail) from None
         if self._known is None or not isinstance(found, dict):
             return found
         unknown = [each for each in found if each not in self._known]
