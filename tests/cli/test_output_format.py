@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from typer.main import get_command
 
 from eventbridge.cli import app
-from eventbridge.cli.output import _yaml_lines
+from eventbridge.cli.output import _yaml_lines, show_document, show_line_document
+from eventbridge.event.json_document import Number, parse_value
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8"), max_size=30),
@@ -90,3 +93,34 @@ def _options(group: Any, before: str = "") -> list[tuple[str, set[str]]]:
         else:
             found.append((words, {option for each in command.params for option in each.opts}))
     return found
+
+
+TEXTS = ["plain", "caf\u00e9", "a\x7fb\x9bc", "\u202egpj", "\U0001f600", "\U000e0041tag", "\u2028", "\ud800", "\xad"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+@pytest.mark.parametrize("show", [show_document, show_line_document])
+def test_json_stays_json_on_every_terminal(
+    show: Callable[[Any], None], encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the encoding lacks is escaped as JSON does, and so is each character that a terminal would act on."""
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding=encoding, errors="backslashreplace")
+    monkeypatch.setattr("sys.stdout", stream)
+    value = {"texts": TEXTS} | dict.fromkeys(TEXTS, 1)
+
+    show(value)
+
+    text = written.getvalue().decode(encoding)
+    assert json.loads(text) == value
+    assert {each for each in text if each != "\n" and unicodedata.category(each) in ("Cc", "Cf", "Zl", "Zp")} == set()
+    assert ("\u00e9" in text) == (encoding == "utf-8")
+
+
+@pytest.mark.parametrize("number", ["1e3", "1E+3", "-1.5e-7", "12", "1.0", "1e400"])
+def test_a_number_is_a_number_to_every_reader_of_yaml(number: str) -> None:
+    """YAML 1.1 takes 1e3 for a string; the digits stay."""
+    (line,) = _yaml_lines(parse_value(number.encode()))
+
+    assert yaml.safe_load(line) == float(number)
+    assert Number(line) == Number(number)

@@ -20,6 +20,7 @@ from eventbridge.cli.output import (
     plural,
     print_line,
     readable,
+    safe_json,
     show_document,
     show_fields,
     show_table,
@@ -275,7 +276,7 @@ def _line(letter: DeadLetter) -> str:
 def _print_lines(letters: Iterator[DeadLetter]) -> int:
     count = 0
     for count, letter in enumerate(letters, 1):  # noqa: B007  # counted when the loop has ended
-        print_line(_line(letter))
+        print_line(safe_json(_line(letter)))
     return count
 
 

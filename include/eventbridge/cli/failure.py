@@ -11,6 +11,7 @@ import typer
 
 from eventbridge import errors
 from eventbridge.cli.colour import styled
+from eventbridge.cli.output import safe_json
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_text import plain
 
@@ -89,7 +90,7 @@ def failure(code: str, message: str, exit_code: int, **more: object) -> str:
     """
     if has_json_option(sys.argv[1:]):
         fields = {"code": code, "message": message, "remedy": _remedy(message), "exit_code": exit_code}
-        return write_document({"error": fields | plain(more)}) + "\n"
+        return safe_json(write_document({"error": fields | plain(more)}), sys.stderr) + "\n"
     return f"{styled('Error:', sys.stderr, typer.colors.RED)} {message}\n"
 
 

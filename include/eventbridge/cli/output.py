@@ -5,6 +5,7 @@ Notes and warnings go to standard error. Tables fit the terminal; in a pipe or a
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import shutil
@@ -102,13 +103,42 @@ def show_document(value: Any) -> None:
     Times are ISO 8601; bytes are a string or, if they are not UTF-8, base64.
     """
     document = plain(value)
-    print_line("\n".join(_yaml_lines(document)) if _format == "yaml" else json_text(document))
+    print_line("\n".join(_yaml_lines(document)) if _format == "yaml" else safe_json(json_text(document)))
 
 
 def show_line_document(value: Any) -> None:
     """Print a value as one line of JSON or, with `-o yaml`, as a YAML document of its own."""
     document = plain(value)
-    print_line("\n".join(["---", *_yaml_lines(document)]) if _format == "yaml" else write_document(document))
+    print_line(
+        "\n".join(["---", *_yaml_lines(document)])
+        if _format == "yaml"
+        else safe_json(write_document(document), sys.stdout)
+    )
+
+
+def safe_json(text: str, stream: TextIO | None = None) -> str:
+    """Return JSON text with escapes for what a terminal would act on, and for what the stream cannot encode.
+
+    Without `stream`, it is standard output.
+    """
+    if text.isascii() and "\x7f" not in text:
+        return text
+    is_utf8 = codecs.lookup((stream or sys.stdout).encoding or "utf-8").name == "utf-8"
+    return _UNSAFE.sub(
+        lambda found: found[0] if is_utf8 and not _is_control(found[0]) else _json_escape(found[0]), text
+    )
+
+
+_UNSAFE = re.compile("[^\x00-\x7e]")
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 #: A string that YAML reads as a string, and as nothing else, without quotes.
@@ -117,6 +147,7 @@ _PLAIN_YAML = re.compile(
 )
 #: Characters that JSON may contain as they are, but YAML only as escapes.
 _NOT_IN_YAML = re.compile("[\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_EXPONENT = re.compile(r"(-?[0-9]+)(\.[0-9]+)?[eE]([+-]?)([0-9]+)")
 #: YAML reads a key of more than 1,024 characters only after `? `.
 _LONGEST_YAML_KEY = 1_000
 
@@ -150,7 +181,10 @@ def _yaml_item(head: str, item: Any, margin: str) -> Iterator[str]:
 def _yaml_scalar(value: Any) -> str:
     if isinstance(value, str) and _PLAIN_YAML.fullmatch(value):
         return value
-    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", write_document(value))
+    text = write_document(value)
+    if exponent := _EXPONENT.fullmatch(text):  # YAML 1.1 reads 1e3 as a string
+        return f"{exponent[1]}{exponent[2] or '.0'}e{exponent[3] or '+'}{exponent[4]}"
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def json_text(value: Any, margin: str = "") -> str:
