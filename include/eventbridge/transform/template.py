@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, NoReturn
 from urllib.parse import quote_plus
@@ -126,9 +126,9 @@ def content_type_problem(text: str) -> tuple[str, str] | None:
         return "this is not a content type", "Write one such as application/xml or text/csv; header=absent"
     if found[1].lower().startswith("multipart/"):
         return "a template has one part, and multipart types have several", "Write the type of the content itself"
-    charset = _CHARSET.search(text)
-    if charset is not None and charset[1].lower() != "utf-8":
-        return f"the output is UTF-8, not {charset[1]}", "Write charset=utf-8, or remove it"
+    charset = next((each for each in _CHARSET.findall(text) if each.lower() != "utf-8"), None)
+    if charset is not None:
+        return f"the output is UTF-8, not {charset}", "Write charset=utf-8, or remove it"
     return None
 
 
@@ -138,7 +138,7 @@ def escaping_of(content_type: str) -> Escaping:
     subtype = media_type.partition("/")[2]
     if subtype == "json" or subtype.endswith("+json"):
         return "json"
-    if subtype == "xml" or subtype.endswith("+xml"):
+    if subtype == "xml" or subtype.startswith("xml-") or subtype.endswith("+xml"):
         return "xml"
     if media_type == "application/x-www-form-urlencoded":
         return "form"
@@ -155,8 +155,11 @@ def _xml_problem(raw: list[str | _RawPlaceholder]) -> str | None:
 
     A placeholder may be only where escaping is enough: in text and in the values of attributes.
     """
-    # Stands for a placeholder; a character for private use is no part of a name in XML.
-    mark = next((chr(each) for each in range(0xE000, 0xF8FF) if not any(chr(each) in str(part) for part in raw)), "")
+    # Stands for a placeholder; a character for private use is no part of a name in XML. None that the text refers to
+    # (&#xE000;), because the parser replaces references.
+    written = "".join(part for part in raw if isinstance(part, str))
+    taken = {*map(ord, written), *(int(*digits) for digits in _references(written))}
+    mark = next((chr(each) for each in range(0xE000, 0xF8FF) if each not in taken), "")
     text = "".join(part if isinstance(part, str) else mark for part in raw)
     seen = _XmlContent()
     parser = expat.ParserCreate(encoding="utf-8")
@@ -175,6 +178,13 @@ def _xml_problem(raw: list[str | _RawPlaceholder]) -> str | None:
     if sum(each.count(mark) for each in seen.texts) < sum(isinstance(part, _RawPlaceholder) for part in raw):
         return "a placeholder may be in text and in the value of an attribute, but not in a comment or CDATA section"
     return None
+
+
+def _references(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the digits and the base of each reference to a character, leading zeros removed."""
+    for base, digits in ((16, "x0*([0-9a-fA-F]{1,6})"), (10, "0*([0-9]{1,7})")):
+        for found in re.finditer(f"&#{digits};", text):
+            yield found[1], base
 
 
 class _NotXml(Exception):

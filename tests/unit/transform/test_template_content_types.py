@@ -137,3 +137,31 @@ def test_other_forms_have_no_content_type() -> None:
 
     assert isinstance(error, TransformError)
     assert "the CONSTANT form does not accept content_type" in str(error)
+
+
+@pytest.mark.parametrize("reference", ["&#xE000;", "&#57344;", "&#x0000e000;", "&#xe000;&#xE001;"])
+def test_a_reference_hides_no_placeholder_in_a_comment(reference: str) -> None:
+    """A value with two hyphens would end the comment, whatever characters the template refers to."""
+    definition = {
+        "form": "TEMPLATE",
+        "template": f"<a>{reference}<!-- ${{x}} --></a>",
+        "value": {"x": "$.data.x"},
+        "content_type": "a/xml",
+    }
+
+    assert any("not in a comment" in str(error) for error in transform_errors(definition))
+
+
+def test_a_charset_that_a_receiver_may_read_instead_is_refused() -> None:
+    """The second one counts for some."""
+    content_type = "text/plain; charset=utf-8; charset=latin-1"
+    definition = {"form": "TEMPLATE", "template": "x", "content_type": content_type}
+
+    assert any("UTF-8, not latin-1" in str(error) for error in transform_errors(definition))
+
+
+def test_a_part_of_an_xml_document_is_escaped_as_xml() -> None:
+    """text/xml-external-parsed-entity is XML too."""
+    payload, _ = made("<a>${x}</a>", "text/xml-external-parsed-entity", SLY)
+
+    assert ElementTree.fromstring(payload).text == SLY
