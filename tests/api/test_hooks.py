@@ -105,6 +105,16 @@ def test_a_call_of_svix_is_one_of_standard_webhooks(hooked: Server) -> None:
     assert mixed.status_code == 403
 
 
+def test_the_id_of_a_call_is_no_path(hooked: Server) -> None:
+    """An id that looks like a path or a header of a mapping is the id of the event."""
+    body = json.dumps({"type": "user.created", "data": {"id": 1}}).encode()
+    with hooked.client() as client:
+        for sent in ("$.data.id", "$.nope", "$header.x"):
+            response = client.post("/v1/hooks/svix", content=body, headers=standard("svix", sent, body))
+            assert response.status_code == 200, response.text
+            assert event(hooked, response.json()["results"][0])["id"] == sent
+
+
 def test_a_call_with_a_wrong_signature_publishes_nothing(hooked: Server) -> None:
     """A wrong secret, an old signature, or none: 403, and the server's log has the reason."""
     body = b'{"id": "evt_2", "type": "invoice.paid"}'
@@ -153,7 +163,7 @@ def test_a_form_gets_a_hint_at_the_content_type(hooked: Server) -> None:
         labelled = client.post("/v1/hooks/code", content=body, headers=github(body) | kind)
 
     assert (response.status_code, labelled.status_code) == (400, 200)
-    assert "Set the content type of the webhook to application/json" in response.json()["results"][0]["error"]
+    assert "Set the webhook's content type to application/json" in response.json()["results"][0]["error"]
 
 
 @pytest.mark.parametrize(

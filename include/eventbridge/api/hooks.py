@@ -180,15 +180,24 @@ def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], conte
         {"source": f"/hooks/{name}", **_attributes_of(webhook, headers), **webhook.mapping},
         content,
         MessageOrigin("", now),
+        [(_ID, _id_of(webhook, headers).encode())],
     )
+
+
+#: The header with the id of a call. Its value is no part of a mapping, in which `$.` would begin a path.
+_ID = "id"
+
+
+def _id_of(webhook: Webhook, headers: Mapping[str, str]) -> str:
+    names = ["x-github-delivery"] if webhook.signature == "github" else [f"{each}-id" for each in STANDARD_FAMILIES]
+    return next(filter(None, (headers.get(name) for name in names)), "")
 
 
 def _attributes_of(webhook: Webhook, headers: Mapping[str, str]) -> dict[str, str]:
     match webhook.signature:
         case "github":
-            return {"id": headers.get("x-github-delivery", ""), "type": f"github.{headers.get('x-github-event', '')}"}
+            return {"id": f"$header.{_ID}", "type": f"github.{headers.get('x-github-event', '')}"}
         case "stripe":
             return {"id": "$.id", "type": "$.type"}
         case _:
-            sent = (headers.get(f"{family}-id") for family in STANDARD_FAMILIES)
-            return {"id": next(filter(None, sent), ""), "type": "$.type"}
+            return {"id": f"$header.{_ID}", "type": "$.type"}

@@ -103,7 +103,7 @@ def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOri
     data.
 
     The mapping gives an attribute as a literal, as a path to a member of the value (`$.`), or as a header (`$header.`).
-    By default, the id is made from the message's position and publish time. Raises EventError for a value that is not
+    By default, the id is made from the message's position. Raises EventError for a value that is not
     JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """
     value = _json(body)
