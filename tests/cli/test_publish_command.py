@@ -152,3 +152,23 @@ def test_a_bus_that_fails_says_how_far_it_came(shop: Any, eventbridge: Callable[
     assert result.code == 4
     assert result.err.endswith("Error: 1,000 events were published, but none from line 1001 on: the disk is full\n")
     assert sum(map(len, messages(shop).values())) == 1_000
+
+
+def test_a_line_without_an_end_is_not_read_whole(
+    shop: Any, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device or a binary file would fill the memory."""
+    monkeypatch.setattr("eventbridge.cli.lines._MAX_LINE_BYTES", 1_000)
+
+    result = eventbridge("events", "publish", "orders", "/dev/zero")
+
+    assert result.code == 2
+    assert "line 1 has more than 1,000 bytes" in result.err
+
+
+def test_a_blank_filter_of_a_search_is_refused(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """An unset variable of a script would find everything."""
+    results = {option: eventbridge("events", "find", option, "") for option in ("--from", "--to", "--type", "--bus")}
+
+    assert {option: result.code for option, result in results.items()} == dict.fromkeys(results, 2)
+    assert all(f"{option} is empty" in result.err for option, result in results.items())

@@ -145,7 +145,10 @@ def test_a_failed_forward_is_shown_and_the_next_event_follows(
         (("orders", "--forward", "file:///etc/passwd"), "not a URL to forward events to"),
         (("orders", "--forward", "localhost:3000?key=hu5h"), "such as http://localhost:3000"),
         (("orders", "--forward", "http://me:hu5h@localhost:3000"), "has credentials"),
-        (("orders", "--forward", "http://localhost:3000", "--secret-from", "NO_SUCH"), "no variable NO_SUCH is set"),
+        (
+            ("orders", "--forward", "http://localhost:3000", "--secret-from", "NO_SUCH"),
+            "the variable NO_SUCH is not set",
+        ),
         (("orders", "--forward", "http://localhost:3000", "--secret-from", "HOME"), "not one of Standard Webhooks"),
         (("orders", "--secret-from", "HOME"), "needs --forward"),
     ],
@@ -159,6 +162,19 @@ def test_a_users_error_ends_it(
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert "hu5h" not in result.err
+
+
+def test_a_wrong_option_is_named_without_its_secret(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """A pattern with an error, and a secret in place of the name of its variable."""
+    pattern = eventbridge("events", "tail", "orders", "--pattern", '{"type": [{"prefx": "a"}]}')
+    forward = ("--forward", "http://127.0.0.1:9/", "--secret-from")
+    secret = eventbridge("events", "tail", "orders", *forward, "whsec_c2VjcmV0LTQ3MTE=")
+    unset = eventbridge("events", "tail", "orders", *forward, "NEVER_SET")
+
+    assert (pattern.code, secret.code, unset.code) == (2, 2, 2)
+    assert "--pattern: " in pattern.err
+    assert "whsec_c2" not in secret.err
+    assert "the variable NEVER_SET is not set" in unset.err
 
 
 def test_a_queue_is_refused(shop: Any, eventbridge: Callable[..., Any]) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.lines import count_lines, numbered_lines
-from eventbridge.cli.options import LandedBefore, takes_records
+from eventbridge.cli.options import LandedBefore, refuse_empty, takes_records
 from eventbridge.cli.output import (
     JsonOption,
     note,
@@ -130,6 +130,8 @@ class EventFilter:
         from eventbridge.runtime.time_range import read_time
         from eventbridge.views.event_search import EventQuery
 
+        given = {"bus": self.bus, "type": self.type, "source": self.source, "subject": self.subject}
+        refuse_empty({**given, "from": self.since, "to": self.until})
         times = (read_time("from", self.since, now), read_time("to", self.until, now))
         return EventQuery(self.bus, self.type, self.source, self.subject, *times)
 

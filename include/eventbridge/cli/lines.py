@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from eventbridge.cli.output import note
 from eventbridge.errors import UserError
+
+#: The maximum number of bytes in a line, which is in memory. No event may be so large.
+_MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 
 def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, line) from a file, or from standard input for `-`; blank lines are counted but left out.
 
-    Numbers start at 1. Raises UserError if the input cannot be read.
+    Numbers start at 1. Raises UserError if the input cannot be read, or if a line is longer than an event may be.
     """
     with _open_input(name, "JSON lines") as stream:
         yield from _nonblank_lines(stream)
@@ -32,7 +35,7 @@ def count_lines(name: str) -> int | None:
             return None
         with Path(name).open("rb") as stream:
             return sum(1 for _ in _nonblank_lines(stream))
-    except (OSError, ValueError):  # `numbered_lines` reports it
+    except (OSError, ValueError, UserError):  # `numbered_lines` reports it
         return None
 
 
@@ -68,8 +71,12 @@ def _open_input(name: str, what: str) -> Iterator[BinaryIO]:
         raise UserError(f"cannot read {name!r}: {error}") from error
 
 
-def _nonblank_lines(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(stream, 1):
+def _nonblank_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(iter(lambda: stream.readline(_MAX_LINE_BYTES + 1), b""), 1):
+        if len(line) > _MAX_LINE_BYTES:
+            raise UserError(
+                f"line {number} has more than {_MAX_LINE_BYTES:,} bytes. Name a file with an event per line"
+            )
         stripped = line.strip()
         if stripped:
             yield number, stripped

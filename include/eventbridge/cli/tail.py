@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -98,7 +99,7 @@ def _pattern(text: str) -> Pattern:
 
     try:
         return parse_pattern(text)
-    except ValueError as error:
+    except (UserError, ValueError) as error:
         raise UserError(f"--pattern: {error}") from error
 
 
@@ -122,8 +123,10 @@ def _forwarder(url: str, variable: str | None, stopped: Callable[[], bool]) -> F
     if variable is None:
         secret = new_secret()
     elif not (secret := os.environ.get(variable, "")):
+        # The message does not show a value that may be the secret itself.
+        name = variable if re.fullmatch("[A-Z_][A-Z0-9_]*", variable) else "that --secret-from names"
         raise UserError(
-            f"the variable {variable} is not set. Set it to the secret, such as whsec_..., or omit --secret-from"
+            f"the variable {name} is not set. Set it to the secret, such as whsec_..., or omit --secret-from"
         )
     forwarder = Forwarder(url, secret, clock=_now, stopped=stopped)
     signed = f"the secret in {variable}" if variable is not None else f"the secret {secret}"
