@@ -142,6 +142,23 @@ def test_a_body_that_cannot_be_read_is_refused_with_the_reason(
     assert reason in response.json()["detail"]
 
 
+def test_an_infinite_rate_is_refused(everything: httpx.Client) -> None:
+    """JSON has no infinity, but a number that is too large for a float becomes one."""
+    headers = {"content-type": "application/json"}
+    for path, body in (("redrives", b'{"rule": "refused"'), ("replays", b'{"bus": "orders", "from": "1h"')):
+        response = everything.post(f"/v1/{path}", content=body + b', "rate": 1e400, "dry_run": true}', headers=headers)
+        assert (response.status_code, response.json()["errors"][0]["location"]) == (422, "body.rate"), response.text
+
+
+@pytest.mark.parametrize("time", ["2026-11-22T08:00:00\0", "2026-11-22\x0008:00:00", "2026-11-22\u202e08:00:00"])
+def test_a_time_with_an_invisible_character_is_refused(time: str, everything: httpx.Client) -> None:
+    """Python reads past it."""
+    response = everything.post("/v1/redrives", json={"rule": "refused", "from": time, "dry_run": True})
+
+    assert response.status_code == 400
+    assert "is not a time" in response.json()["detail"]
+
+
 def test_a_compressed_body_of_a_call_is_refused(everything: httpx.Client) -> None:
     """Only calls that publish decompress."""
     headers = {"content-type": "application/json", "content-encoding": "gzip"}

@@ -56,7 +56,9 @@ class RedriveCall(BaseModel):
     until: str = Field("", alias="to")
     names: list[str] = Field([], max_length=1_000, description="Delivery ids, or positions of events.")
     everything: bool = Field(False, description="Deliver all dead letters again; required without a filter.")
-    rate: float | None = Field(None, description="The maximum number of deliveries per second, 0.1 or more.")
+    rate: float | None = Field(
+        None, allow_inf_nan=False, description="The maximum number of deliveries per second, 0.1 or more."
+    )
     retransform: bool = Field(False, description="Route the events through the rules in force, under new delivery ids.")
     again: bool = Field(False, description="Include dead letters that were redriven before.")
     dry_run: bool = Field(False, description="Only report what would be delivered again, and what would be skipped.")

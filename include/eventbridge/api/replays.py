@@ -46,7 +46,7 @@ class ReplayCall(BaseModel):
     )
     same_ids: bool = Field(False, description="Keep the delivery ids of the original deliveries.")
     skip_delivered: bool = Field(False, description="Skip deliveries that succeeded before.")
-    rate: float | None = Field(None, description="The maximum number of deliveries per second.")
+    rate: float | None = Field(None, allow_inf_nan=False, description="The maximum number of deliveries per second.")
     dry_run: bool = Field(
         False, description="Only report what would be delivered, from at most 50 files of the archive."
     )

@@ -37,6 +37,8 @@ def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):  # it is not a duration, or it goes back beyond the year 1
         pass
     try:
+        if not text.isprintable():  # Python takes any character, NUL too, for the T, and ignores NUL at the end
+            raise ValueError(text)
         at = datetime.fromisoformat(text.strip())
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):

@@ -7,6 +7,7 @@ the caller is interrupted, or its work is cancelled, the process is ended immedi
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ import pyarrow as pa
 
 from eventbridge.child_process import Child, ChildEnded, ChildLate, Children
 from eventbridge.store import sql_messages
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 #: The maximum time that the process may take to start and import DuckDB, on a busy machine.
 _START_SECONDS: Final = 120.0
@@ -53,6 +56,8 @@ class Database:
 
         No table can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
         """
+        if any(_SURROGATE.search(text) for text in (*queries, expression or "")):
+            raise SqlRefused("it contains half of a surrogate pair, which SQL cannot contain")
         self._send(sql_messages.ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
         tables = []
         for _ in queries:

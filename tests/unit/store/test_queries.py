@@ -81,6 +81,15 @@ def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., s
     }
 
 
+def test_half_of_a_surrogate_pair_is_no_lack_of_memory(store: Store, written: Callable[..., str]) -> None:
+    """The condition is refused, and the next one is answered."""
+    file = written("a", dead_letter(1))
+
+    with pytest.raises(UserError, match="half of a surrogate pair"):
+        keys_where(partial(read_table, store), [file], "reason = '\ud800'")
+    assert len(keys_where(partial(read_table, store), [file], "true")) == 1
+
+
 @pytest.mark.parametrize(
     "condition", ["true) LIMIT (1", "true) ORDER BY (reason", "false) UNION ALL SELECT * FROM dead_letters WHERE (true"]
 )
