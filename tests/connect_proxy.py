@@ -10,6 +10,8 @@ from typing import Self
 
 #: The status of a proxy that does not respond.
 HANGS = 0
+#: The status of a proxy whose response has headers without end.
+ENDLESS = 200
 
 
 class ConnectProxy:
@@ -63,6 +65,9 @@ class ConnectProxy:
             if self.status == HANGS:
                 client.recv(1)  # until the client gives up
                 return
+            if self.status == ENDLESS:
+                _send_headers(client)
+                return
             if self.status is not None:
                 client.sendall(f"HTTP/1.1 {self.status} No\r\nContent-Length: 0\r\n\r\n".encode())
                 return
@@ -73,6 +78,15 @@ class ConnectProxy:
                 back.start()
                 _copy(client, upstream)
                 back.join()
+
+
+def _send_headers(client: socket.socket) -> None:
+    try:
+        client.sendall(b"HTTP/1.1 200 Connected\r\n")
+        while True:
+            client.sendall(b"X-A: " + b"a" * 1000 + b"\r\n")
+    except OSError:
+        pass
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import certificates
 import pytest
-from connect_proxy import ConnectProxy
+from connect_proxy import ENDLESS, ConnectProxy
 from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, later, now
 from unit.targets.test_http_requests_of_rules import a_request, got, read
@@ -91,6 +91,16 @@ def test_a_refused_tunnel_is_the_proxys_fault(receiver: Receiver, tmp_path: Path
     said = f"the proxy http://127.0.0.1:{proxy.port} (connection 'egress') responded to CONNECT with {status}"
     assert (response.error or "").startswith(said)
     assert got(receiver, path) == []
+
+
+def test_a_response_to_connect_without_an_end_is_the_proxys_fault(receiver: Receiver, tmp_path: Path) -> None:
+    """The target has not been asked."""
+    spec = read(tmp_path, receiver.url("/healthy/endless"), "proxy: egress")
+    with ConnectProxy(ENDLESS) as proxy:
+        [response] = send(spec, connection_of(proxy.port))
+
+    assert (response.code, response.error_class) == (None, "ProxyFailed")
+    assert f"the proxy http://127.0.0.1:{proxy.port} (connection 'egress'): " in (response.error or "")
 
 
 def test_a_proxy_that_is_down_is_the_proxys_fault(receiver: Receiver, tmp_path: Path) -> None:

@@ -201,24 +201,26 @@ class Exchange:
             return self._no_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
             return self._no_response("AddressRefused", self._socket_guard.describe_refusal(), self._duration_ms())
-        if (fault := self._proxy_fault(message)) is not None:
+        if (fault := self._proxy_fault(error_number, message)) is not None:
             return self._no_response(PROXY_FAILED, fault, self._duration_ms())
         # a truncated body makes the response incomplete (RFC 9112, 8), so its status does not count
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
         return self._no_response(self._error_class(error_number), detail, self._duration_ms())
 
-    def _proxy_fault(self, message: str) -> str | None:
+    def _proxy_fault(self, error_number: int, message: str) -> str | None:
         """Return why the endpoint's proxy opened no tunnel; None if it did, or if there is no proxy."""
         proxy = self.endpoint.proxy
         if proxy is None or self.sent:
             return None
         code: int = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
-        if 200 <= code < 300:
+        # A target whose handshake fails is a TLS error: what cannot be received before it is the proxy's own response.
+        is_open = 200 <= code < 300
+        if is_open and error_number != pycurl.E_RECV_ERROR:
             return None
         if code == 407:
             return f"{proxy.name} responded to CONNECT with 407. Check the login and password of its connection"
-        return f"{proxy.name} responded to CONNECT with {code}" if code else f"{proxy.name}: {message}"
+        return f"{proxy.name} responded to CONNECT with {code}" if code and not is_open else f"{proxy.name}: {message}"
 
     def _no_response(self, error_class: str, error: str, duration_ms: float) -> Response:
         return Response(
