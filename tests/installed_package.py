@@ -1,13 +1,29 @@
-"""A package installed for one test: a module and the entry points that name what is in it. Serves tests of types."""
+"""A package installed for one test: of a module and the entry points that name what is in it, or of its sources."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES, TRANSFORM_TYPES
+
+
+def install_sources(source: Path, folder: Path) -> None:
+    """Put the content of a package's wheel into a folder, which for pure Python is what pip does."""
+    with tempfile.TemporaryDirectory() as work:
+        copy = Path(work) / "source"
+        shutil.copytree(source, copy)  # because building leaves files
+        build = "from setuptools.build_meta import build_wheel; build_wheel('.')"
+        subprocess.run([sys.executable, "-c", build], cwd=copy, check=True, capture_output=True)
+        (wheel,) = copy.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, module: str, points: dict[str, str]) -> None:
@@ -21,6 +37,10 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, module:
     (info / "entry_points.txt").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, package, raising=False)
-    for registry in (TARGET_TYPES, SOURCE_TYPES):  # look for packages again, and once more after the test
+    for registry in (
+        TARGET_TYPES,
+        SOURCE_TYPES,
+        TRANSFORM_TYPES,
+    ):  # look for packages again, and once more after the test
         monkeypatch.setattr(registry, "_found", None)
         monkeypatch.setattr(registry, "_loaded", {})

@@ -8,7 +8,7 @@ EventBridgeError
 │   ├── PatternError          a filter pattern
 │   ├── TransformError        a transform's definition
 │   ├── EventError            not one strict JSON object, or not a CloudEvent
-│   ├── TypeUnusable          a type of target or source that no package provides, or whose package cannot be used
+│   ├── TypeUnusable          a type of target, source or transform whose package is missing or cannot be used
 │   ├── ConnectionUnusable    a connection that is named but not defined, or cannot be read
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
 │       └── PartlySearched    it may exist in a file that cannot be read: exit code 1
@@ -26,6 +26,7 @@ EventBridgeError
 │   ├── LedgerError
 │   ├── SettledAgainError     a repair settled a batch again while another process used its settlement
 │   ├── BusError
+│   ├── PlugInError       a plug-in raised, did not return, or returned nonsense
 │   ├── StreamingLeaseTakenError       another process delivers the events of a runner in streaming mode
 │   └── SparkError
 ├── BudgetSpent               the CPU budget of a rule's transforms in this batch is spent; its events are routed later
@@ -168,7 +169,7 @@ class EventError(UserError):
 
 
 class TypeUnusable(UserError):
-    """A type of target or source does not exist, or its package cannot be used."""
+    """A type of target, source or transform does not exist, or its package cannot be used."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.what = problem
@@ -216,6 +217,10 @@ class InfrastructureError(EventBridgeError):
     """A disk, database, bus or Spark failed; nothing was committed and trying again later may help."""
 
     exit_code = 4
+
+
+class PlugInError(InfrastructureError):
+    """The code of a plug-in raised, did not return, or returned what its contract does not allow."""
 
 
 class StoreError(InfrastructureError):

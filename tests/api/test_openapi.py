@@ -57,6 +57,8 @@ BY_HTTP = {
     "replays pause": "POST /v1/replays/{replay}/pause",
     "replays resume": "POST /v1/replays/{replay}/resume",
     "replays show": "GET /v1/replays/{replay}",
+    "plugins list": "concerns the packages of the host",
+    "plugins show": "concerns the packages of the host",
     "rules backtest": "needs Spark",
     "rules check": "POST /v1/rules/check",
     "rules diff": "needs Spark",

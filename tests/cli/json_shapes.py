@@ -408,6 +408,17 @@ SHAPES: dict[tuple[str, ...], Any] = {
             }
         ],
     },
+    ("plugins", "show", "file"): [
+        {
+            "kind": "str",
+            "type": "str",
+            "package": "str",
+            "version": "str",
+            "built_in": "bool",
+            "settings": {"path": {"description": "str", "minLength": "int", "type": "str"}},
+            "error": "null",
+        }
+    ],
     ("schemas", "list"): [
         {
             "bus": "str",

@@ -19,7 +19,8 @@ RUN = [
     "rules pause", "rules resume", "rules enable", "rules priority", "rules release", "buses list", "buses show",
     "events find", "events show", "events why", "targets list", "targets show", "targets check", "targets pause",
     "targets resume", "targets enable", "targets rate", "dead-letters list", "redrives list", "replays list",
-    "batches list", "schemas list", "quality list", "tokens create", "tokens list", "ledger migrate",
+    "batches list", "schemas list", "plugins list", "plugins show", "quality list", "tokens create", "tokens list",
+    "ledger migrate",
 ]  # fmt: skip
 
 

@@ -201,6 +201,7 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
         ("rules backtest nope --from 1h", "no rule file defines a rule 'nope'. Rules: all-orders, big-orders"),
         ("deliver --runner nope --until-idle", "no rule has the runner 'nope'. Runners: orders"),
         ("schemas show nope", "no event of the type 'nope' was sampled on any bus. Types: none"),
+        ("plugins show kafak", "there is no type 'kafak'. Did you mean kafka?"),
         ("schemas list --bus nope", "there is no bus 'nope'. Buses: orders"),
         ("events why o1 --bus nope", "there is no bus 'nope'. Buses: orders"),
         ("tokens revoke nope", "there is no token 'nope'. Tokens: none"),

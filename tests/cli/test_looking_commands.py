@@ -450,6 +450,7 @@ LOOKING = [
     "targets check all-orders/archive",
     "tokens list",
     "schemas list",
+    "plugins list",
     "quality list",
     "batches repair 0123 --dry-run",
     "maintain --dry-run",

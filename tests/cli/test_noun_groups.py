@@ -11,7 +11,10 @@ from typer.main import get_command
 from eventbridge.cli import app
 from eventbridge.views.trace import show
 
-LISTED = ["rules", "buses", "targets", "dead-letters", "redrives", "replays", "batches", "tokens", "schemas", "quality"]
+LISTED = [
+    "rules", "buses", "targets", "dead-letters", "redrives", "replays", "batches", "tokens", "schemas", "plugins",
+    "quality",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("group", LISTED)

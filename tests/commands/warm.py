@@ -155,7 +155,7 @@ def _run(order: str) -> None:
     """Be the process of a command, as `python -m` is."""
     sys.argv, folder, environ = json.loads(order)
     os.chdir(folder)
-    sys.path[0] = folder
+    sys.path[:1] = [folder, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()

@@ -121,6 +121,8 @@ def _environment(folder: Path, steps: list[Step], programs: Path | None) -> dict
     programs = programs or _make_programs(folder / "bin", steps)
     left_out = ("EVENTBRIDGE_", "COLUMNS", "PYTHON", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    if any("pip install ./" in step.command for step in steps):
+        kept["PYTHONPATH"] = str(folder / "site")
     return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
@@ -131,6 +133,8 @@ def _make_programs(programs: Path, steps: list[Step]) -> Path:
     calls = {"python": [sys.executable]}
     if any("eventbridge" in step.command for step in steps):
         calls["eventbridge"] = command()
+    if any("pip install ./" in step.command for step in steps):
+        calls["pip"] = [sys.executable, str(Path(__file__).with_name("pip_install.py"))]
     for name, call in calls.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(call)} "$@"\n')
         (programs / name).chmod(0o755)

@@ -85,6 +85,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "batches repair": ("batches repair 01890a5d --dry-run", "batches repair 01890a5d"),
     "schemas list": ("schemas list", "schemas list --bus orders"),
     "schemas show": ("schemas show order.placed",),
+    "plugins list": ("plugins list", "plugins list -o json"),
+    "plugins show": ("plugins show kafka", "plugins show file -o yaml"),
     "quality check": ("quality check", "quality check --hour 2026-11-22T08:00"),
     "quality list": ("quality list --limit 48",),
     "quality show": ("quality show", "quality show 2026-11-22T08:00"),

@@ -132,10 +132,12 @@ Folder = Annotated[Path, AfterValidator(_absolute)]
 Folders = Annotated[tuple[Path, ...], BeforeValidator(_read_folders), AfterValidator(_normalized)]
 
 
-Size = Annotated[int, BeforeValidator(_read_size)]
+_SizeText = Annotated[str, Field(pattern=r"^\d+(\.\d+)? ?([KMG]iB)?$")]
+Size = Annotated[int, BeforeValidator(_read_size, json_schema_input_type=int | _SizeText)]
 
 
-Seconds = Annotated[float, BeforeValidator(_read_seconds)]
+_SecondsText = Annotated[str, Field(pattern=r"^\d+(\.\d+)?(ms|s|m|h|d)?$")]
+Seconds = Annotated[float, BeforeValidator(_read_seconds, json_schema_input_type=float | _SecondsText)]
 
 
 Count = Annotated[int, BeforeValidator(_read_count)]

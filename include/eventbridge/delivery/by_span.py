@@ -1,7 +1,8 @@
 """Sends deliveries to a target in spans.
 
-The deliveries of a span are sent together, get one response, and become pending together. A span is a piece of a chunk
-as the route stage wrote it; `settle.pending.SpanPending` keeps it in one piece while it is pending. The name of a span
+The deliveries of a span are sent together, get one response, and become pending together; a target that stores the rest
+may reject single ones for good. A span is a piece of a chunk
+as the stage route wrote it; `settle.pending.SpanPending` keeps it in one piece while it is pending. The name of a span
 is derived from its rule, target, delivery file and rows, so that a push that sends it again writes the same bytes to
 the same place.
 """
@@ -9,8 +10,9 @@ the same place.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -97,13 +99,23 @@ class SpanDeliveries:
 
     def _send(self, run: TargetRun, target: SpanTarget, span: Span) -> bool:
         """Send a span and record its outcome; return False if it is too late and nothing was sent."""
-        response = target.deliver_span(span.to_delivery_span(), run.until)
-        if response is None:
+        found = target.deliver_span(span.to_delivery_span(), run.until)
+        if found is None:
             return False
+        response, rejected = found
         run.report.sent += len(span.left)
         if (lost := flush(target)) is not None:
             response = not_flushed(response, lost)
-        _put_outcome(run, span, _decide_outcome(run, span, response), response)
+        outcome = _decide_outcome(run, span, response)
+        if outcome is not DELIVERED or not rejected:
+            _put_outcome(run, span, outcome, response)
+            return True
+        ids_by_response: dict[Response, list[bytes]] = defaultdict(list)
+        for delivery_id in span.left.to_pylist():
+            ids_by_response[rejected.get(delivery_id, response)].append(delivery_id)
+        for same, ids in ids_by_response.items():
+            part = replace(span, left=pa.array(ids, span.left.type))
+            _put_outcome(run, part, outcome if same is response else _decide(run, part, same), same)
         return True
 
 
@@ -129,22 +141,24 @@ def _may_send(run: TargetRun) -> bool:
 def _decide_outcome(run: TargetRun, span: Span, response: Response) -> Outcome:
     """Return the outcome of a span, whose deliveries share one attempt, one response and one jitter sample."""
     sample = run.retry_jitter.sample(response)
-    now, draw = sample
     if run.settings.shadow:
-        run.breaker.record_accepted(1, now)
+        run.breaker.record_accepted(1, sample.at)
         return DELIVERED
-    terms, attempts = run.settings.terms, span.attempts + 1
-    outcome = decide(
+    run.judge(span.left[0].as_py(), response, attempts=span.attempts + 1, at=sample)
+    return _decide(run, span, response)
+
+
+def _decide(run: TargetRun, span: Span, response: Response) -> Outcome:
+    now, draw = run.retry_jitter.sample(response)
+    return decide(
         response,
-        terms,
-        attempts=attempts,
+        run.settings.terms,
+        attempts=span.attempts + 1,
         arrived_at=span.youngest,
         on_hold_seconds=span.piece.on_hold_seconds,
         now=now,
         draw=draw,
     )
-    run.judge(span.left[0].as_py(), response, attempts=attempts, at=sample)
-    return outcome
 
 
 def _put_outcome(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:

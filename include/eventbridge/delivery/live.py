@@ -32,7 +32,7 @@ def can_be_live(spec: TargetRule | None) -> bool:
         return False
     if isinstance(spec, HttpFields):
         return spec.batch is None
-    return TARGET_TYPES.get(spec.type).takes(spec) == "blocks"
+    return TARGET_TYPES.get_in_force(spec.type).takes_of(spec) == "blocks"
 
 
 class LiveQueue:

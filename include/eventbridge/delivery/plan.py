@@ -238,7 +238,7 @@ class _TargetPlan:
 
     @property
     def _takes(self) -> str:
-        return TARGET_TYPES.get(self._spec.type).takes(self._spec)
+        return TARGET_TYPES.get_in_force(self._spec.type).takes_of(self._spec)
 
     @property
     def _rate(self) -> float | None:
@@ -310,7 +310,7 @@ def _connections_of(spec: TargetRule) -> list[str]:
 
 def _max_in_flight(spec: TargetRule) -> int:
     """Return how many deliveries of a target may be in flight at a time."""
-    if TARGET_TYPES.get(spec.type).takes(spec) in ("blocks", "spans"):
+    if TARGET_TYPES.get_in_force(spec.type).takes_of(spec) in ("blocks", "spans"):
         return 1
     together = spec.batch.count if isinstance(spec, HttpFields) and spec.batch is not None else 1
     return spec.max_in_flight * together

@@ -20,6 +20,8 @@ PROXY_FAILED = "ProxyFailed"
 #: The error class of a delivery that was not sent because its target has too much to do; the target is paused as after
 #: a response with 429.
 TARGET_BUSY = "TargetBusy"
+#: The error class of a delivery that a plug-in reports as never to be accepted.
+REJECTED = "Rejected"
 
 #: The reasons why a shadow's delivery counts as settled although its target does not have it: it could not be rendered,
 #: or was not sent before its batch ended.

@@ -11,6 +11,7 @@ from eventbridge.model.outcome import (
     DELIVERED,
     INTERRUPTED,
     NOT_BEFORE,
+    REJECTED,
     TARGET_BUSY,
     TARGET_PAUSED,
     DeadLettered,
@@ -27,7 +28,7 @@ RETRY_AFTER_MAX = timedelta(days=1)
 PENALTY_MAX = timedelta(seconds=10)
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
 #: The error classes that are permanent although there was no response.
-_PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
+_PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge", REJECTED})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
 #: A response is slow if it took at least this share of the target's timeout, and at least this many seconds.

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from eventbridge.errors import BudgetSpent, TransformFailed, UserError
+from eventbridge.errors import BudgetSpent, PlugInError, TransformFailed, UserError
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.ids import Fingerprint, delivery_id, delivery_id_text
 from eventbridge.model import rowset
@@ -75,7 +75,10 @@ def route_share(
     deliveries = _Deliveries(job, rule)
     results = _sql_results(store, rule, share)
     own = [target for target in rule.targets.values() if target.transform.form != "SQL" and not share.give_up]
-    renderers = {target.name: compile_target(target) for target in own}
+    try:
+        renderers = {target.name: compile_target(target) for target in own}
+    except PlugInError as error:
+        return deferred(share, ROUTE_FAILED, str(error))
     budget = ShareBudget(share.cpu_seconds)
     files = share.files if results is None else files_with_result(share.files, results)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}

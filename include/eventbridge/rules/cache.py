@@ -23,8 +23,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from eventbridge.errors import TypeUnusable
 from eventbridge.rules.rule_set import RuleSet
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
+from eventbridge.rules.vocabulary import FORMS
 
 #: The code that determines how a rule file is read: these folders of our package, and these libraries.
 _PACKAGES: Final = ("matching/pattern", "rules", "transform", "config", "event", "model", "targets", "sources")
@@ -89,7 +90,12 @@ class RuleCache:
         return found
 
     def keep(self, content: bytes, rules: RuleSet) -> RuleSet:
-        """Store `rules`, the parsed content of a file without errors, and return it."""
+        """Store `rules`, the parsed content of a file without errors, and return it.
+
+        A file that uses a plug-in is not stored, because its package may change how it is read without a new version.
+        """
+        if _uses_plug_in(rules):
+            return rules
         name = _name(content)
         self._used[name] = kept = RuleSet.join([rules])
         self._has_new_entries = True
@@ -132,8 +138,15 @@ class RuleCache:
             return None
         try:
             return RuleSet.from_lines(text.decode())
-        except (TypeUnusable, ValidationError):  # a package that adds a type changed without a new version
+        except ValidationError:
             return None
+
+
+def _uses_plug_in(rules: RuleSet) -> bool:
+    targets = [target for rule in rules.rules.values() for target in rule.destinations.values()]
+    return any(TARGET_TYPES.plug_in(target.type) or target.transform.form not in FORMS for target in targets) or any(
+        SOURCE_TYPES.plug_in(bus.source.type) for bus in rules.buses.values()
+    )
 
 
 def _name(content: bytes) -> str:

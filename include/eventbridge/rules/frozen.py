@@ -36,7 +36,8 @@ def content_of(value: Any) -> Any:
         return value
     fields = type(value).model_fields
     left_out = [name for name in value.LATER if getattr(value, name) == _default(type(value), name)]
-    return {name: _field(getattr(value, name)) for name in fields if name not in left_out}
+    found = {name: _field(getattr(value, name)) for name in fields if name not in left_out}
+    return found | (value.model_extra or {})
 
 
 @cache

@@ -7,14 +7,25 @@ depend on one another.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
+from eventbridge.errors import TypeUnusable
+from eventbridge.rules.types import (
+    SOURCE_TYPES,
+    TARGET_TYPES,
+    TRANSFORM_TYPES,
+    Registry,
+    SourceType,
+    TargetType,
+    TransformType,
+)
 from eventbridge.rules.vocabulary import (
     COMPRESSIONS,
     CONTENT_MODES,
     ERRORS_TOLERANCE,
     FIELDS,
+    FORMS,
     METHODS,
     MODES,
     NEW_COLUMNS,
@@ -28,7 +39,6 @@ from eventbridge.rules.vocabulary import (
 
 _Schema = dict[str, Any]
 
-_FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 _TEXT: Final[_Schema] = {"type": "string", "minLength": 1}
 _NAME: Final[_Schema] = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"}
 _FLAG: Final[_Schema] = {"type": "boolean"}
@@ -150,8 +160,8 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
         "outputs": ({"type": "object"}, "The expected output, by target."),
     },
     "a transform": {
-        "form": (_one_of(_FORMS), "How the output is made; default ORIGINAL."),
-        "value": (_ANYTHING, "A constant, a path, variables of the template, or an expression."),
+        "form": (_one_of(FORMS), "How the output is made; default ORIGINAL."),
+        "value": (_ANYTHING, "A constant, a path, variables of the template, an expression, or settings."),
         "template": (_TEXT, "The text, with ${name} for the values."),
         "steps": ({"type": "array"}, "Changes of the event, for the form FIELDS."),
         "missing": (_one_of(("null", "error")), "Whether a missing value becomes null or is an error."),
@@ -203,7 +213,7 @@ _TARGET_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "dead_letter_queue": (_ref("a dead letter queue"), "A further target that gets a copy of each dead letter."),
 }
 
-#: The fields of the types of targets and sources; a field that is missing here accepts any value.
+#: The fields of the built-in types of targets and sources; a field that is missing here accepts any value.
 _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "url": ({"type": "string", "pattern": "^https?://"}, "The URL to which requests are sent."),
     "allow_http": (_FLAG, "true: a URL with http: is allowed."),
@@ -263,13 +273,14 @@ _REQUIRED: Final = {
 def rule_file_schema() -> _Schema:
     """Return the JSON Schema (draft 7) of a rule file, with the fields of all installed types.
 
-    Raises TypeUnusable if a package that provides a type cannot be used.
+    A type whose package cannot be used is left out: `eventbridge plugins list` shows why.
     """
     definitions = {_key(what): _object(what, _FIELD_SCHEMAS[what]) for what in _FIELD_SCHEMAS}
     definitions["source"] = _typed_object("a source", {}, SOURCE_TYPES)
     definitions["target"] = _typed_object("a target", _TARGET_FIELDS, TARGET_TYPES)
     queue = {name: field for name, field in _TARGET_FIELDS.items() if name == "retry"}
     definitions["dead_letter_queue"] = _typed_object("a dead letter queue", queue, TARGET_TYPES)
+    _add_forms(definitions)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "EventBridge rule file",
@@ -278,13 +289,95 @@ def rule_file_schema() -> _Schema:
     }
 
 
-def _typed_object(what: str, common: Mapping[str, tuple[_Schema, str]], registry: Any) -> _Schema:
-    names = registry.names()
-    own = dict.fromkeys(word for name in names for word in registry.get(name).own_words)
+def settings_schema(kind: TargetType | SourceType | TransformType, *, is_built_in: bool) -> dict[str, _Schema]:
+    """Return the JSON Schema of each setting of a type, by its name in rule files.
+
+    That of a built-in type is in the vocabulary of this module, that of a plug-in is what its model says.
+    """
+    if is_built_in:
+        found = {word: _TYPE_FIELDS.get(word, (_ANYTHING, "")) for word in kind.own_words}
+        return {word: {"description": text, **schema} for word, (schema, text) in found.items()}
+    try:
+        schema = kind.fields.model_json_schema(ref_template="{model}")
+    except Exception:  # of a field without a JSON form, or of the plug-in; `rules check` decides what is valid
+        return {word: {} for word in kind.own_words}
+    own: dict[str, _Schema] = {}
+    for word in kind.own_words:
+        if word in _SHARED:
+            its, text = _TYPE_FIELDS[word]
+            own[word] = {"description": text, **its}
+        else:
+            own[word] = _inlined(schema["properties"].get(word, {}), schema.get("$defs", {}))
+            own[word].pop("title", None)
+    return own
+
+
+#: The fields that sources of plug-ins share with built-in ones.
+_SHARED: Final = ("topics", "start_at", "mapping")
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any], depth: int = 8) -> Any:
+    """Return a schema with its references replaced; a model that contains itself accepts anything below some depth."""
+    if isinstance(schema, list):
+        return [_inlined(each, definitions, depth) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"]], definitions, depth - 1) if depth else {}
+    return {name: _inlined(each, definitions, depth) for name, each in schema.items()}
+
+
+def _usable(registry: Registry[Any]) -> list[Any]:
+    found = []
+    for name in registry.names():
+        with suppress(TypeUnusable):
+            found.append(registry.get(name))
+    return found
+
+
+def _add_forms(definitions: dict[str, _Schema]) -> None:
+    """Add the forms of plug-ins, and for each the schema of its settings."""
+    kinds = _usable(TRANSFORM_TYPES)
+    if not kinds:
+        return
+    transform = definitions["transform"]
+    transform["properties"]["form"]["enum"] += [kind.name for kind in kinds]
+    transform["allOf"] = [
+        {
+            "if": {"properties": {"form": {"const": kind.name}}, "required": ["form"]},
+            "then": {"properties": {"value": _settings_object(kind)}},
+        }
+        for kind in kinds
+    ]
+
+
+def _settings_object(kind: TransformType) -> _Schema:
+    required = [name for name, field in kind.fields.model_fields.items() if field.is_required()]
+    found: _Schema = {"type": "object", "properties": settings_schema(kind, is_built_in=False)}
+    return found | ({"required": required} if required else {})
+
+
+def _typed_object(what: str, common: Mapping[str, tuple[_Schema, str]], registry: Registry[Any]) -> _Schema:
+    """Return the schema of a target, source or queue, whose fields are those of all types.
+
+    A field that types of plug-ins define differently accepts what any of them does.
+    """
+    kinds = _usable(registry)
+    own: dict[str, list[tuple[str, _Schema]]] = {}
+    for kind in kinds:
+        for word, setting in settings_schema(kind, is_built_in=kind.name in registry.built_in).items():
+            described = (setting.pop("description", ""), setting)
+            if described not in own.setdefault(word, []) and word not in common:
+                own[word].append(described)
     if what == "a dead letter queue":
-        own = {word: None for word in own if word not in NOT_FOR_QUEUES}
-    kind = (_one_of(names), f"The type of {what}.")
-    return _object(what, {"type": kind, **common, **{word: _TYPE_FIELDS.get(word, (_ANYTHING, "")) for word in own}})
+        own = {word: settings for word, settings in own.items() if word not in NOT_FOR_QUEUES}
+    joined = {
+        word: (settings[0][1] if len(settings) == 1 else {"anyOf": [each for _, each in settings]}, settings[0][0])
+        for word, settings in own.items()
+        if settings
+    }
+    kind_names = (_one_of(kind.name for kind in kinds), f"The type of {what}.")
+    return _object(what, {"type": kind_names, **common, **joined})
 
 
 def _object(what: str, fields: Mapping[str, tuple[_Schema, str]]) -> _Schema:

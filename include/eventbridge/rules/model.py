@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from eventbridge.event.json_document import as_document, as_json_value, write_document
 from eventbridge.rules.frozen import FrozenModel, content_of
@@ -150,8 +150,8 @@ WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 PRIORITY_POOLS: frozenset[str] = frozenset(f"eventbridge.{priority}" for priority in WEIGHTS)
 
 
-#: The transform forms that are programs written by the user, whose evaluation may take arbitrarily long.
-BUDGETED_FORMS = frozenset({"JSONATA", "SQL"})
+#: The transform forms whose evaluation is fast; all others are programs, written by the user or of a plug-in.
+FAST_FORMS = frozenset({"ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS"})
 
 
 class EventMapping(FrozenModel):
@@ -176,6 +176,7 @@ class Source(FrozenModel):
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("mapping", "offset_reset", "tombstones")
+    SHARED_WORDS: ClassVar[tuple[str, ...]] = ("topics", "start_at")  # of these fields, those of a type by default
 
     type: str
     topics: tuple[str, ...] = ("events",)
@@ -195,9 +196,26 @@ class Source(FrozenModel):
 def as_source(value: Any) -> Any:
     """Convert a dict of a source's fields to the model of its type; return anything else unchanged (for pydantic).
 
-    Raises TypeUnusable for an unknown type.
+    If the package of its type cannot be used, or does not accept the fields, the source fails when it is opened.
     """
-    return SOURCE_TYPES.get(str(value.get("type"))).fields.model_validate(value) if isinstance(value, dict) else value
+    return SOURCE_TYPES.in_force(value) if isinstance(value, dict) else value
+
+
+class QueueFields(Source):
+    """The fields of a source that is a queue, from which a plug-in receives messages."""
+
+    SHARED_WORDS: ClassVar[tuple[str, ...]] = ("mapping",)
+
+    @property
+    def is_queue(self) -> bool:
+        """Return True."""
+        return True
+
+
+class UnusableSource(Source):
+    """The source of a bus in force whose type has lost its package; it keeps the fields of the type as they are."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class Bus(FrozenModel):
@@ -230,7 +248,7 @@ class Transform(FrozenModel):
 
     LATER: ClassVar[tuple[str, ...]] = ("content_type",)
 
-    form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL"] = "ORIGINAL"
+    form: str = "ORIGINAL"
     value: Annotated[Any, BeforeValidator(as_json_value)] = None
     template: str | None = None
     steps: Annotated[Any, BeforeValidator(as_json_value)] = None
@@ -318,9 +336,9 @@ def _statuses(word: str) -> range:
 def as_target(value: Any) -> Any:
     """Convert a dict of a target's fields to the model of its type; return anything else unchanged (for pydantic).
 
-    Raises TypeUnusable for an unknown type.
+    If the package of its type cannot be used, or does not accept the fields, the target fails when it is opened.
     """
-    return TARGET_TYPES.get(str(value.get("type"))).fields.model_validate(value) if isinstance(value, dict) else value
+    return TARGET_TYPES.in_force(value) if isinstance(value, dict) else value
 
 
 class Target(FrozenModel):
@@ -363,6 +381,12 @@ class Target(FrozenModel):
         """The maximum number of seconds between an event's publication and the sending of a delivery; None if
         unlimited."""
         return self.deliver_within.seconds if self.deliver_within is not None else None
+
+
+class UnusableTarget(Target):
+    """The target of a rule in force whose type has lost its package; it keeps the fields of the type as they are."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 #: The default maximum number of pending deliveries of one rule.
@@ -421,8 +445,8 @@ class Rule(FrozenModel):
 
     @property
     def is_budgeted(self) -> bool:
-        """Whether routing the rule may take arbitrarily long, so that the rule has a time budget in each batch."""
-        return self.in_sql or any(target.transform.form in BUDGETED_FORMS for target in self.targets.values())
+        """Whether routing the rule may take arbitrarily long, so that it has a time budget in each batch."""
+        return self.in_sql or any(target.transform.form not in FAST_FORMS for target in self.targets.values())
 
     @property
     def in_sql(self) -> bool:

@@ -29,7 +29,7 @@ from eventbridge.rules.model import (
     queue_of,
 )
 from eventbridge.rules.node import Node, located
-from eventbridge.rules.types import TARGET_TYPES, Registry, SourceType, TargetType, fields_of
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES, Registry, SourceType, TargetType, fields_of
 from eventbridge.rules.vocabulary import (
     CUSTOM_ONLY,
     ERRORS_TOLERANCE,
@@ -210,7 +210,12 @@ def read_by_model(fields: Fields, model: type[Model], own: list[str], values: di
             _record_validation_error(
                 fields, model, nodes, each["type"], [str(step) for step in each["loc"]], each["msg"]
             )
-        return None
+    except Exception as error:  # of a validator of a plug-in
+        plug_in = (TARGET_TYPES if issubclass(model, Target) else SOURCE_TYPES).plug_in(values["type"])
+        if plug_in is None:
+            raise
+        fields.add(fields.node, str(plug_in.raised(error)), "Correct the fields, or update or remove the package")
+    return None
 
 
 def _record_validation_error(

@@ -68,6 +68,8 @@ FIELDS: Final = {
     ),
 }
 
+#: The built-in forms of transforms.
+FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 #: The types reserved for later versions.
 SOURCE_TYPES_LATER: Final = ("files",)
 TARGET_TYPES_LATER: Final = ("sqs",)

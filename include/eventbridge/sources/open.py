@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import partial
 from typing import Generic, TypeVar
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import UserError
 from eventbridge.rules import Bus, Source
-from eventbridge.rules.types import SOURCE_TYPES, load_opener
+from eventbridge.rules.types import SOURCE_TYPES
+from eventbridge.sources.plug_in import open_plug_in
 from eventbridge.sources.protocol import LogSource, Publisher, QueueSource
 
 AnySource = TypeVar("AnySource", bound=Source, covariant=True)
@@ -43,7 +44,15 @@ def open_source(
 
     Raises UserError if the rule file makes the source unusable (ConnectionUnusable if its connection does).
     """
-    return _opener(bus.source.type)(SourceSetup(bus.name, bus.source, settings, connections, clock))
+    opener = SOURCE_TYPES.load_opener(bus.source.type, bus.source)
+    plug_in = SOURCE_TYPES.plug_in(bus.source.type)
+    setup = SourceSetup(bus.name, bus.source, settings, connections, clock)
+    found: LogSource | QueueSource
+    if plug_in is not None:
+        found = open_plug_in(plug_in, partial(opener, setup), f"{bus.source.type} {bus.name}", clock)
+    else:
+        found = opener(setup)
+    return found
 
 
 def open_log(
@@ -86,10 +95,3 @@ def open_publisher(
         f"The bus {bus.name!r} has type {bus.source.type}, which EventBridge only reads. "
         "Publish with the broker's own tools."
     )
-
-
-@cache
-def _opener(name: str) -> Callable[[SourceSetup[Source]], LogSource | QueueSource]:
-    path = SOURCE_TYPES.get(name).opener
-    found: Callable[[SourceSetup[Source]], LogSource | QueueSource] = load_opener(SOURCE_TYPES.group, name, path)
-    return found

@@ -94,7 +94,7 @@ def targets_sent_at_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
 
 def takes_spans(target: Target) -> bool:
     """Return whether a target takes spans, each of which is sent as a whole."""
-    return TARGET_TYPES.get(target.type).takes(target) == "spans"
+    return TARGET_TYPES.get_in_force(target.type).takes_of(target) == "spans"
 
 
 def refuse_unfit(rules: RuleSet, *, has_spark: bool) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import partial
 from typing import Generic, TypeVar
 
 from eventbridge import rules
 from eventbridge.config.connection import Connection
 from eventbridge.config.target_locations import NOWHERE, TargetLocations
 from eventbridge.errors import UserError
-from eventbridge.rules.types import TARGET_TYPES, load_opener
+from eventbridge.rules.types import TARGET_TYPES
+from eventbridge.targets.plug_in import PlugInTarget, SeenConnections
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import Network
 
@@ -50,14 +51,14 @@ def open_target(
 ) -> Target:
     """Return a target ready to deliver; `TargetSetup` describes the arguments.
 
-    Raises UserError for a target that the rule file makes unusable, ConnectionUnusable for an unusable connection.
-    It does not check whether the target is reachable.
+    Raises UserError for a target that the rule file makes unusable, ConnectionUnusable for an unusable connection;
+    the target of a plug-in raises them when it delivers. It does not check whether the target is reachable.
     """
-    return _opener(target.type)(TargetSetup(rule, target, connections, clock, allow_addresses, locations))
-
-
-@cache
-def _opener(name: str) -> Callable[[TargetSetup[rules.Target]], Target]:
-    path = TARGET_TYPES.get(name).opener
-    found: Callable[[TargetSetup[rules.Target]], Target] = load_opener(TARGET_TYPES.group, name, path)
-    return found
+    opener = TARGET_TYPES.load_opener(target.type, target)
+    plug_in = TARGET_TYPES.plug_in(target.type)
+    if plug_in is None:
+        found: Target = opener(TargetSetup(rule, target, connections, clock, allow_addresses, locations))
+        return found
+    seen = SeenConnections(connections)
+    setup = TargetSetup(rule, target, seen, clock, allow_addresses, locations)
+    return PlugInTarget(plug_in, partial(opener, setup), target, seen.secrets, clock)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
+from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.outcome import Response
 
 
@@ -87,13 +88,25 @@ class DeliverySpan(NamedTuple):
     delivery_ids: pa.Array
     payloads: pa.Array
 
+    def rows(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the deliveries, each as its id, a UUID as a string, and its payload."""
+        for delivery_id, payload in zip(self.delivery_ids.to_pylist(), self.payloads.to_pylist(), strict=True):
+            yield delivery_id_text(delivery_id), payload or b""
+
+
+class SpanResponse(NamedTuple):
+    """The response to a span. If it is accepted, `rejected` has those to deliveries that were not stored, by id."""
+
+    response: Response
+    rejected: Mapping[bytes, Response]
+
 
 @runtime_checkable
 class SpanTarget(Target, Protocol):
-    """A target that stores a span as one object under its name, replacing an earlier one."""
+    """A target that stores a span as a whole under its name, replacing an earlier one or keeping it."""
 
-    def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
-        """Send a span and return the one response to it; None if `until` had passed and nothing was sent."""
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> SpanResponse | None:
+        """Send a span and return the response to it; None if `until` had passed and nothing was sent."""
 
 
 class SharingTarget(Target, Protocol):

@@ -7,24 +7,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from eventbridge.errors import TransformError, TransformFailed
+from eventbridge.errors import TransformError, TransformFailed, TypeUnusable
 from eventbridge.event.json_document import write_document
+from eventbridge.rules.types import TRANSFORM_TYPES, TransformType
+from eventbridge.rules.vocabulary import FORMS
 from eventbridge.similar_names import similar
 from eventbridge.transform.error import either, error_at, format_value, member, nearest
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED, constant_size
 from eventbridge.transform.jsonata.expression import expression_error
 from eventbridge.transform.jsonpath import SEVERAL, Path, constant, parse_path, sources
+from eventbridge.transform.plug_in import settings_errors
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 from eventbridge.transform.sql.parser import expression_problem
 from eventbridge.transform.template import Placeholder, Template, content_type_problem, line_and_column, parse_template
 
-FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 #: The maximum number of undefined placeholders, and of unused names, that are reported for one template.
 _MAX_UNKNOWN: Final = 20
 #: The maximum number of names for which a template is searched for the placeholders of other languages.
 _MAX_TRIED: Final = 200
-FIELDS: Final = ("form", "value", "template", "steps", "missing", "content_type")
+_FIELDS: Final = ("form", "value", "template", "steps", "missing", "content_type")
 
 
 def transform_errors(definition: object) -> list[TransformError]:
@@ -35,12 +37,18 @@ def transform_errors(definition: object) -> list[TransformError]:
     """
     if not isinstance(definition, Mapping):
         return [error_at("$", "a transform must be a mapping", definition, "Write form: ORIGINAL, or another form")]
-    errors = [_unknown_field(name) for name in definition if name not in FIELDS]
+    errors = [_unknown_field(name) for name in definition if name not in _FIELDS]
     words = ("skip", "error") if definition.get("form") == "FIELDS" else ("null", "error")
     if definition.get("missing") not in (None, *words):
         message = f"missing is {format_value(definition['missing'])}, but must be {either(words)}"
         errors.append(error_at("$.missing", message, definition["missing"], "Write missing: error, or remove it"))
     form = definition.get("form")
+    try:
+        plug_in = TRANSFORM_TYPES.find(form) if form not in FORMS else None
+    except TypeUnusable as error:
+        return [*errors, error_at("$.form", error.what, form, error.remedy)]
+    if plug_in is not None:
+        return [*errors, *_check_plug_in(plug_in, definition)]
     check = _CHECKS.get(form if isinstance(form, str) else _implied_form(definition))
     if check is None or (form is not None and not isinstance(form, str)):
         return [*errors, _unknown_form(form)]
@@ -115,6 +123,11 @@ def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         yield error_at("$.value", problem[0], value, problem[1])
 
 
+def _check_plug_in(kind: TransformType, definition: Mapping[Any, Any]) -> Iterable[TransformError]:
+    yield from _extra_field_errors(definition, kind.name, "template", "steps", "missing", "content_type")
+    yield from settings_errors(kind, definition.get("value"))
+
+
 def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _extra_field_errors(definition, "TEMPLATE", "steps")
     content_type = definition.get("content_type")
@@ -173,15 +186,17 @@ def _unknown_name(placeholder: Placeholder, text: str, near: list[str]) -> Trans
 
 
 def _unknown_field(name: object) -> TransformError:
-    remedy = nearest(name, FIELDS, f"The fields are {', '.join(FIELDS)}")
+    remedy = nearest(name, _FIELDS, f"The fields are {', '.join(_FIELDS)}")
     return error_at(member("$", name), f"a transform has no field {name}", name, remedy)
 
 
 def _unknown_form(form: object) -> TransformError:
-    forms = either(FORMS)
+    known = (*FORMS, *TRANSFORM_TYPES.names())
+    forms = either(known)
     if form is None:
         return error_at("$", "the transform has no form", form, f"Write form: and one of {forms}")
-    remedy = nearest(str(form).upper(), FORMS, f"Use {forms}")
+    near = similar(str(form).upper(), FORMS) or similar(str(form), known)
+    remedy = f"Did you mean {near[0]}?" if near else f"Use {forms}"
     return error_at("$.form", f"there is no form {format_value(form)}", form, remedy)
 
 
@@ -207,6 +222,7 @@ _EACH_ELEMENT: Final = re.compile(r"\$\.data(\.[A-Za-z_]\w*|\[\*\])+")
 #: The forms that take a field, for the fields that not all forms take.
 _OWNERS = {"value": "CONSTANT, JSONPATH, TEMPLATE, JSONATA or SQL", "template": "TEMPLATE", "steps": "FIELDS"}
 _OWNERS["content_type"] = "TEMPLATE"
+_OWNERS["missing"] = "JSONPATH, TEMPLATE, FIELDS or JSONATA"
 _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
     "ORIGINAL": _check_original,
     "CONSTANT": _check_constant,

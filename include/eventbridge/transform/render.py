@@ -6,12 +6,14 @@ from typing import Protocol
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import as_json_value
+from eventbridge.rules.vocabulary import FORMS
 from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.fields import FieldsRenderer, read_steps
 from eventbridge.transform.fill import ConstantRenderer, PartRenderer, TemplateRenderer
 from eventbridge.transform.jsonata import JsonataRenderer
 from eventbridge.transform.jsonpath import parse_path, sources
 from eventbridge.transform.original import BinaryRenderer, DataRenderer, StructuredRenderer
+from eventbridge.transform.plug_in import compile_plug_in
 from eventbridge.transform.rendered import Renderer, SizeLimitedRenderer
 from eventbridge.transform.template import parse_template
 
@@ -42,8 +44,11 @@ class _Definition(Protocol):
 def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
     """Return the renderer of a transform; `content_mode` (structured, binary, data) applies to ORIGINAL and FIELDS.
 
-    Raises TransformError with the first of `transform_errors`, if there are any, and for the SQL form.
+    Raises TransformError with the first of `transform_errors`, if there are any, and for the form SQL. Raises
+    PlugInError for a form of a plug-in that cannot be used.
     """
+    if transform.form and transform.form not in FORMS:
+        return SizeLimitedRenderer(compile_plug_in(transform.form, transform.value))
     definition = {
         "form": transform.form,
         "value": transform.value,

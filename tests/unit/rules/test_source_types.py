@@ -24,23 +24,28 @@ RULES = "rules: {r: {bus: b, pattern: {}, targets: {t: {type: file, path: /x}}}}
 MODULE = """
 from typing import Literal
 from pydantic import Field
+from eventbridge.plugins import SourceFields
 from eventbridge.rules import Source
 from eventbridge.rules.types import SourceType
-from eventbridge.testing.sources import InMemoryQueue
 from eventbridge.testing.sources import InMemoryLog
 
 class RiverFields(Source):
     type: Literal["river", "canal", "leak"] = "river"
     depth: int = Field(gt=0, description="a number of metres")
 
-class PondFields(Source):
+class PondFields(SourceFields):
     type: Literal["pond"] = "pond"
 
 def open_river(opening):
     return InMemoryLog(topics=opening.source.topics, partitions=opening.source.depth, clock=opening.clock)
 
 def open_pond(opening):
-    return InMemoryQueue(clock=opening.clock)
+    return Pond()
+
+class Pond:
+    def receive(self, at_most): return []
+    def acknowledge(self, receipts): pass
+    def waiting(self): return 0
 
 class Only:
     kind = "log"
@@ -48,7 +53,7 @@ class Only:
     def close(self): self.closed = True
 
 RIVER = SourceType("river", RiverFields, "acme_water:open_river")
-POND = SourceType("pond", PondFields, "acme_water:open_pond", words=())
+POND = SourceType("pond", PondFields, "acme_water:open_pond")
 CANAL = SourceType("canal", RiverFields, "acme_water:Only")
 LEAK = SourceType("leak", RiverFields, "acme_water:nothing")
 """
@@ -143,6 +148,8 @@ def test_a_bus_that_is_only_read_from_is_not_published_to(tmp_path: Path) -> Non
 
 
 def test_a_missing_opener_is_reported(tmp_path: Path) -> None:
-    """The message names type, group and opener."""
-    with pytest.raises(TypeUnusable, match=r"opener acme_water:nothing of the type 'leak' of the group"):
+    """The message names type, package and opener."""
+    with pytest.raises(
+        TypeUnusable, match=r"opener acme_water:nothing of the source type 'leak' of the package acme_water"
+    ):
         open_source(*opening(tmp_path, {"type": "leak", "depth": 2}))  # type: ignore[arg-type]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from installed_package import install
 
-from eventbridge.errors import PackageMissing, RuleFileError, TypeUnusable
-from eventbridge.rules import RuleSet
+from eventbridge.errors import PackageMissing, RuleFileError
+from eventbridge.rules import RuleSet, Target
+from eventbridge.rules.frozen import content_of
 from eventbridge.rules.load import load_rules
 from eventbridge.rules.model import as_target
-from eventbridge.rules.types import CHUNK_SIZES, TARGET_TYPES, load_opener
+from eventbridge.rules.types import CHUNK_SIZES, TARGET_TYPES
 from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request
 
 BUS = "buses: {b: {source: {type: embedded}}}\n"
 
@@ -23,12 +28,9 @@ BUS = "buses: {b: {source: {type: embedded}}}\n"
 LISTED = """
 from typing import Literal
 from pydantic import Field
-from eventbridge.config.setting_types import Seconds
-from eventbridge.rules import Target
-from eventbridge.rules.types import TargetType
-from eventbridge.testing.targets import InMemoryTarget
+from eventbridge.plugins import Result, Seconds, TargetFields, TargetType
 
-class ListedFields(Target):
+class ListedFields(TargetFields):
     type: Literal["listed"] = "listed"
     list_name: str = Field(pattern="^[a-z]+$", description="the name of a list, in lower-case letters")
     wait: Seconds = Field(1.0, gt=0)
@@ -37,7 +39,11 @@ class ListedFields(Target):
 def opened(opening):
     if opening.target.list_name == "locked":
         raise opening.error("names a list that is locked", "Name another")
-    return InMemoryTarget(clock=opening.clock)
+    return List()
+
+class List:
+    def send(self, requests):
+        return {each.delivery_id: Result.accept() for each in requests}
 
 LISTED = TargetType("listed", ListedFields, "acme_lists:opened")
 """
@@ -119,8 +125,10 @@ def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("module", "part"),
     [
-        ("import nowhere", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere'"),
-        ("LISTED = 5", "has the type int, but must have the type TargetType"),
+        ("import nowhere", "raised ModuleNotFoundError: No module named 'nowhere', when it was imported"),
+        ("raise SystemExit(3)", "raised SystemExit: 3, when it was imported"),
+        ("LISTED = 5", "is an object of the type int, but must have the type TargetType"),
+        (LISTED.replace('"listed", L', '"liszt", L'), "is named 'liszt', but its entry point 'listed'"),
     ],
 )
 def test_a_broken_package_is_an_error_at_the_type(
@@ -131,6 +139,7 @@ def test_a_broken_package_is_an_error_at_the_type(
 
     (error,) = said_about(tmp_path / "rules", "type: listed")
     assert error.startswith("7:20: $.rules.r.targets.t.type: the ")
+    assert "the target type 'listed' of the package acme_lists 1.0" in error
     assert part in error
     assert read(tmp_path / "rules", "type: file, path: /x").rules
 
@@ -146,24 +155,47 @@ def test_a_type_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
-def test_a_frozen_rule_of_a_type_that_is_not_installed(tmp_path: Path) -> None:
-    """The error says what is missing and where to install it."""
-    with pytest.raises(
-        TypeUnusable, match=r"no type 'listed' in the group eventbridge\.targets. Known types: http, file"
-    ):
-        as_target({"name": "t", "type": "listed"})
+def test_a_frozen_rule_of_a_type_that_is_not_installed_is_kept_as_it_is() -> None:
+    """Each of its deliveries fails with what is missing and where to install it; other rules are not concerned."""
+    target = as_target({"name": "t", "type": "listed", "list_name": "a"})
+
+    assert content_of(target)["list_name"] == "a"
+    assert re.fullmatch(
+        r"There is no type 'listed' in the group eventbridge\.targets\. Known types: http, .*, s3.*\. "
+        r"Install the package that provides it on this machine\.",
+        error_of(target) or "",
+    )
+
+
+@pytest.mark.usefixtures("listed")
+def test_a_frozen_rule_whose_fields_the_package_accepts_no_more_is_kept_as_it_is() -> None:
+    """Each of its deliveries fails with the reason."""
+    target = as_target({"name": "t", "type": "listed", "list_name": "NO", "from_version_0": 1})
+
+    assert content_of(target)["from_version_0"] == 1
+    assert error_of(target).startswith(
+        "The target type 'listed' of the package acme_lists 1.0 does not accept the fields that the rules in force have"
+    )
+
+
+def error_of(target: Target) -> str | None:
+    """Return the error of one delivery to a target."""
+    opened = open_target("r", target, lambda _: None, lambda: datetime.now(UTC))  # type: ignore[arg-type, return-value]
+    until = datetime.now(UTC) + timedelta(seconds=10)
+    with closing(opened):
+        ((_, response),) = opened.deliver([Request(0, str(uuid4()), b"{}", "")], until)
+    return response.error
 
 
 @pytest.mark.usefixtures("listed")
 def test_it_is_opened_by_its_opener(tmp_path: Path) -> None:
     """The opener gets the fields, and its errors name rule and target."""
     target = as_target({"name": "t", "type": "listed", "list_name": "a"})
-    opened = open_target("r", target, lambda _: None, lambda: datetime.now(UTC))  # type: ignore[arg-type, return-value]
-    opened.close()
+    assert error_of(target) is None
 
     locked = as_target({"name": "t", "type": "listed", "list_name": "locked"})
     with pytest.raises(Exception, match=r"Target 't' of rule 'r' names a list that is locked\. Name another\."):
-        open_target("r", locked, lambda _: None, lambda: datetime.now(UTC))  # type: ignore[arg-type, return-value]
+        error_of(locked)
 
 
 @pytest.mark.usefixtures("listed")
@@ -173,7 +205,7 @@ def test_chunks_are_as_large_as_suits_what_a_target_takes() -> None:
     file, listed = {"type": "file"}, {"type": "listed", "list_name": "a"}
     targets = [as_target({"name": "t", **fields}) for fields in (http, batch_requests, file, listed)]
 
-    assert [TARGET_TYPES.get(target.type).takes(target) for target in targets] == [
+    assert [TARGET_TYPES.get(target.type).takes_of(target) for target in targets] == [
         "deliveries",
         "batch_requests",
         "blocks",
@@ -208,4 +240,4 @@ def test_a_type_whose_package_is_missing_names_the_extra_to_install(monkeypatch:
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     with pytest.raises(PackageMissing, match=r"\[kafka\]"):
-        load_opener(TARGET_TYPES.group, "kafka", TARGET_TYPES.get("kafka").opener)
+        TARGET_TYPES.load_opener("kafka")

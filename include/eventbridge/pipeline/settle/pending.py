@@ -334,4 +334,4 @@ def takes_spans(rules: RuleSet, rule: str, target: str) -> bool:
     """Return whether a target or dead letter queue takes spans; see `SpanPending`."""
     found = rules.rules.get(rule)
     spec = found.destinations.get(target) if found is not None else None
-    return spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans"
+    return spec is not None and TARGET_TYPES.get_in_force(spec.type).takes_of(spec) == "spans"

@@ -31,7 +31,7 @@ from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.open import TargetSetup
-from eventbridge.targets.protocol import DeliverySpan, Request
+from eventbridge.targets.protocol import DeliverySpan, Request, SpanResponse
 from eventbridge.targets.s3.fields import S3Fields, obstacle_of
 
 #: The maximum number of deliveries that `deliver` writes to one object.
@@ -54,11 +54,12 @@ class S3Target:
         self._open_clients: S3Clients | None = None
         self.more_of_response = 0
 
-    def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> SpanResponse | None:
         """Write a span as one object, see `protocol.SpanTarget`."""
         if self._clock() >= until:
             return None
-        return self._put(_key(self._rule, span.at, span.name), self._body(span.delivery_ids, span.payloads))
+        body = self._body(span.delivery_ids, span.payloads)
+        return SpanResponse(self._put(_key(self._rule, span.at, span.name), body), {})
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Write every request, up to 100 in one object that is named after all their ids; see `protocol.Target`."""
