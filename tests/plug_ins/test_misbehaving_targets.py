@@ -88,15 +88,15 @@ def test_a_span_that_fails_is_dead_letters_that_name_the_package(having: Having,
 @pytest.mark.parametrize("how", ["hang", "hang at the start"])
 def test_a_call_that_hangs_is_given_up_after_the_timeout(having: Having, how: str) -> None:
     """Its deliveries are timeouts; its thread remains, and holds up nothing."""
-    expected = f"Timeout: {PLUG_IN.format('bad')}has not returned after 2 s"
+    expected = f"Timeout: {PLUG_IN.format('bad')}has not returned after "
 
-    assert set(deliver(having(how))) <= {expected}
+    assert all(each.startswith(expected) for each in deliver(having(how)))
 
 
 def test_a_type_that_hangs_too_often_gets_no_more_calls(having: Having, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of threads that it can keep is limited."""
     monkeypatch.setattr(plug_in_calls, "MAX_HANGING", 1)
-    installation = having("hang")
+    installation = having("hang at the start")
     installation.publish("orders", {"data": 0})
     installation.deliver("orders")
 

@@ -342,13 +342,12 @@ def _add_forms(definitions: dict[str, _Schema]) -> None:
         return
     transform = definitions["transform"]
     transform["properties"]["form"]["enum"] += [kind.name for kind in kinds]
-    transform["allOf"] = [
-        {
-            "if": {"properties": {"form": {"const": kind.name}}, "required": ["form"]},
-            "then": {"properties": {"value": _settings_object(kind)}},
-        }
-        for kind in kinds
-    ]
+    transform["allOf"] = [_condition("form", kind.name, {"value": _settings_object(kind)}) for kind in kinds]
+
+
+def _condition(field: str, value: str, properties: Mapping[str, _Schema]) -> _Schema:
+    """Return the schema that applies `properties` where a field has a value."""
+    return {"if": {"properties": {field: {"const": value}}, "required": [field]}, "then": {"properties": properties}}
 
 
 def _settings_object(kind: TransformType) -> _Schema:
@@ -360,12 +359,17 @@ def _settings_object(kind: TransformType) -> _Schema:
 def _typed_object(what: str, common: Mapping[str, tuple[_Schema, str]], registry: Registry[Any]) -> _Schema:
     """Return the schema of a target, source or queue, whose fields are those of all types.
 
-    A field that types of plug-ins define differently accepts what any of them does.
+    A field that types define differently accepts what any of them does; for a plug-in's type, what this one does.
     """
     kinds = _usable(registry)
     own: dict[str, list[tuple[str, _Schema]]] = {}
+    of_plug_ins = {}
     for kind in kinds:
-        for word, setting in settings_schema(kind, is_built_in=kind.name in registry.built_in).items():
+        is_built_in = kind.name in registry.built_in
+        settings = settings_schema(kind, is_built_in=is_built_in)
+        if not is_built_in:
+            of_plug_ins[kind.name] = settings
+        for word, setting in settings.items():
             described = (setting.pop("description", ""), setting)
             if described not in own.setdefault(word, []) and word not in common:
                 own[word].append(described)
@@ -377,7 +381,12 @@ def _typed_object(what: str, common: Mapping[str, tuple[_Schema, str]], registry
         if settings
     }
     kind_names = (_one_of(kind.name for kind in kinds), f"The type of {what}.")
-    return _object(what, {"type": kind_names, **common, **joined})
+    found = _object(what, {"type": kind_names, **common, **joined})
+    conditions = []
+    for name, settings in of_plug_ins.items():
+        if several := {word: each for word, each in settings.items() if len(own.get(word, ())) > 1}:
+            conditions.append(_condition("type", name, several))
+    return found | ({"allOf": conditions} if conditions else {})
 
 
 def _object(what: str, fields: Mapping[str, tuple[_Schema, str]]) -> _Schema:

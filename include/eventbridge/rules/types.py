@@ -273,7 +273,7 @@ class Registry(Generic[Entry]):
         """
         kind = self.get_in_force(name)
         opener = kind.opener
-        if fields is not None and not isinstance(fields, kind.fields) and kind.fields is not load(self._unusable):
+        if fields is not None and isinstance(fields, load(self._unusable)) and not isinstance(fields, kind.fields):
             what = f"{self._label(name)} does not accept the fields that the rules in force have"
             return _refusing(TypeUnusable(what, "Install the version of its package for which they were written"))
         if not isinstance(opener, str):
