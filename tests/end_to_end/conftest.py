@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from demo.airflow import Airflow
-from demo.config import RULES_FOLDER, new_config, product_settings
+from demo.config import ROOT, RULES_FOLDER, new_config, product_settings
 from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
@@ -88,12 +89,17 @@ def loops() -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def directed(tmp_path_factory: pytest.TempPathFactory, loops: Mapping[str, str]) -> Iterator[RunningEnvironment]:
-    """Start an environment with batches that are late after 6 s, a target that takes 15 s, and a quota."""
+    """Start an environment with batches that are late after 6 s, a target that takes 15 s, and a quota.
+
+    It has a DAG of a user too, and publishes changes in Airflow.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    dags = shutil.copytree(ROOT / "dags", folder / "dags", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(Path(__file__).with_name("load_orders_dag.py"), dags)
     settings = {**_RARELY_PARSED, **loops, "EVENTBRIDGE_BATCH_LATE_AFTER": "6", "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
-    settings["EVENTBRIDGE_STORE_MAX_SIZE"] = str(QUOTA)
-    with _environment(
-        tmp_path_factory.mktemp("environment") / "demo", _RULES / "directed", "file", settings
-    ) as running:
+    settings |= {"EVENTBRIDGE_STORE_MAX_SIZE": str(QUOTA), "EVENTBRIDGE_AIRFLOW_BUS": "airflow"}
+    settings["AIRFLOW__CORE__DAGS_FOLDER"] = str(dags)
+    with _environment(folder / "demo", _RULES / "directed", "file", settings) as running:
         yield running
 
 

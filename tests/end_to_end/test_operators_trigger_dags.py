@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from pipeline.delivering import operational_events
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import survey
+from eventbridge.testing.sources import messages_of
 from eventbridge.views.status import status
 
 pytestmark = pytest.mark.timeout(600)
@@ -75,6 +78,37 @@ def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Runn
     )
     directed.until("it is reconciled", lambda: directed.runtime.ledger.batches.unfinished(QUICK) is None)
     assert directed.differences() == []
+
+
+def test_changes_of_a_users_dag_are_events(directed: RunningEnvironment) -> None:
+    """Each change of runs, tries and assets is an event; a rule reports that the DAG failed twice in an hour.
+
+    EventBridge's own DAGs, which run meanwhile, cause no events.
+    """
+    for _ in range(2):
+        ran(directed, "load_orders", {}, "failed")
+    directed.until("the second failure is reported", lambda: directed.requests("/healthy/failing-dags"))
+
+    directed.until("the last task's process has published", lambda: len(published(directed, "airflow")) >= 18)
+    events = published(directed, "airflow")
+    kinds = Counter(event["type"].removeprefix("org.apache.airflow.") for event in events)
+    assert kinds == {
+        "dag_run.running": 2,
+        "dag_run.failed": 2,
+        "task_instance.running": 6,
+        "task_instance.success": 2,
+        "task_instance.up_for_retry": 2,
+        "task_instance.failed": 2,
+        "asset.changed": 2,
+    }
+    assert len({event["id"] for event in events}) == len(events)
+    data = [event["data"] for event in events]
+    assert {each.get("dag_id") or each["source_dag_id"] for each in data} == {"load_orders"}
+    assert [each["extra"] for each in data if "asset" in each] == [{"rows": 5000}] * 2
+    assert sorted(each["failed_runs_last_hour"] for each in data if "failed_runs_last_hour" in each) == [1, 2]
+    assert {each["error"] for each in data if each.get("error_type")} == {"there are no rows"}
+    assert all(each["tags"] == ["team:sales"] and each["owner"] == "sales" for each in data if "asset" not in each)
+    assert len(directed.requests("/healthy/failing-dags")) == 1
 
 
 def test_a_rule_is_paused_and_resumed(directed: RunningEnvironment) -> None:
@@ -393,6 +427,13 @@ def ran(
     run_id = directed.trigger(dag_id, form)
     until_ended(directed, dag_id, run_id, state)
     return run_id
+
+
+def published(directed: RunningEnvironment, bus: str) -> list[dict[str, Any]]:
+    """Return all events on a bus."""
+    with closing(directed.runtime.open_source(directed.runtime.rule_files().buses[bus])) as source:
+        blocks = [source.read(each, source.earliest(each), source.end(each)) for each in source.partitions()]
+        return [json.loads(message.body) for block in blocks for message in messages_of(block)]
 
 
 def until_ended(directed: RunningEnvironment, dag_id: str, run_id: str, state: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib.util import find_spec
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from eventbridge.airflow.push import ChunkLink
+from eventbridge.airflow.settings import listener_settings
+from eventbridge.errors import SettingsError
+
+log = logging.getLogger(__name__)
 
 #: The path of EventBridge's HTTP API in Airflow's api-server.
 URL_PREFIX = "/eventbridge"
@@ -55,11 +60,26 @@ def _panels() -> list[dict[str, Any]]:
     return [panel] if find_spec("prometheus_client") is not None else []
 
 
+def _listeners() -> list[Any]:
+    try:
+        settings = listener_settings()
+    except SettingsError as error:
+        log.error("Changes in Airflow are not published: %s", error)
+        return []
+    if settings.airflow_bus is None:
+        return []
+    from airflow.configuration import conf
+
+    from eventbridge.airflow.listener import open_listener
+
+    return [open_listener(settings, conf.get("api", "base_url", fallback="") or "")]
+
+
 class EventBridgePlugin(AirflowPlugin):
     """Adds the menu item *Browse > EventBridge DAGs* and, with the `api` extra, the page and the HTTP API.
 
     With that extra it also adds a link from each push to its deliveries, a tab with the batch of each DAG run, and a
-    panel on the home page.
+    panel on the home page. With EVENTBRIDGE_AIRFLOW_BUS it publishes changes in Airflow to a bus.
     """
 
     name = "eventbridge"
@@ -67,6 +87,7 @@ class EventBridgePlugin(AirflowPlugin):
     react_apps: list[Any] = _panels()
     operator_extra_links: list[Any] = [ChunkLink()] if find_spec("prometheus_client") is not None else []
     fastapi_apps = _MountedApps()
+    listeners: list[Any] = _listeners()
 
 
 def _application() -> Any:

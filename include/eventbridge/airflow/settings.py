@@ -57,17 +57,32 @@ def configured_settings() -> Settings:
         ) from None
 
 
-def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[str, str]:
+def listener_settings() -> Settings:
+    """Return the settings EVENTBRIDGE_AIRFLOW_... of this process, and the defaults of all others.
+
+    Every process of Airflow calls this, so no command that prints the ledger's URL is run. Raises SettingsError if the
+    settings are invalid.
+    """
+    from airflow.configuration import conf
+
+    section = section_settings(conf, os.environ, "airflow_")
+    given = {name: value for name, value in os.environ.items() if name.startswith(f"{PREFIX}AIRFLOW_") and value}
+    return Settings.from_mapping(section | given)
+
+
+def section_settings(conf: RawConfigParser, environ: Mapping[str, str], prefix: str = "") -> dict[str, str]:
     """Return the settings in Airflow's section [eventbridge], by the names of EventBridge's own variables.
 
     Only the options in `airflow.cfg` and in AIRFLOW__EVENTBRIDGE__* variables are read, because reading all options
-    would make every process that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
+    would make every process that parses a DAG file load all providers. Of these, only options that begin with `prefix`
+    are read. Airflow resolves `..._cmd` and `..._secret`.
     """
     written = [name.removeprefix(_VARIABLE).lower() for name in environ if name.startswith(_VARIABLE)]
     if conf.has_section(SECTION):
         written += conf.options(SECTION)
     names = {re.sub("_(cmd|secret)$", "", name) for name in written}
-    values = {name: (conf.get(SECTION, name, fallback="") or "").strip() for name in sorted(names)}
+    chosen = sorted(name for name in names if name.startswith(prefix))
+    values = {name: (conf.get(SECTION, name, fallback="") or "").strip() for name in chosen}
     return {f"{PREFIX}{name.upper()}": value for name, value in values.items() if value}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard
@@ -20,6 +21,13 @@ _DNS_NAME = re.compile(r"(?!-)[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
 _CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
+
+#: The changes in Airflow that its listener can publish, by kind and new state.
+AIRFLOW_CHANGES = (
+    *(f"dag_run.{state}" for state in ("running", "success", "failed")),
+    *(f"task_instance.{state}" for state in ("running", "success", "failed", "up_for_retry", "skipped")),
+    "asset.changed",
+)
 
 
 def setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
@@ -70,6 +78,17 @@ def _read_origins(value: object) -> object:
     if wrong:
         raise ValueError(f"{wrong!r} is not a DNS name such as eventgrid.azure.net, or * for any sender")
     return names
+
+
+def _read_words(value: object) -> object:
+    return tuple(re.split(r"[\s,]+", value.strip(" ,"))) if isinstance(value, str) else value
+
+
+def _check_changes(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for each in patterns:
+        if not any(fnmatchcase(name, each) for name in AIRFLOW_CHANGES):
+            raise ValueError(f"{each!r} names none of the changes: {', '.join(AIRFLOW_CHANGES)}")
+    return patterns
 
 
 def _require_scheme(uri: str) -> str:
@@ -147,6 +166,12 @@ Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_rea
 
 
 Origins = Annotated[tuple[str, ...], BeforeValidator(_read_origins)]
+
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_read_words)]
+
+
+AirflowChanges = Annotated[Patterns, AfterValidator(_check_changes)]
 
 
 Uri = Annotated[str, AfterValidator(_require_scheme)]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from eventbridge.config.indirect import with_ledger_url
 from eventbridge.config.setting_types import (
     PREFIX,
+    AirflowChanges,
     Count,
     Folder,
     FolderOrBucket,
@@ -22,6 +23,7 @@ from eventbridge.config.setting_types import (
     LedgerUrl,
     Networks,
     Origins,
+    Patterns,
     RulesFrom,
     Seconds,
     Size,
@@ -346,6 +348,17 @@ class Settings(BaseModel):
         None,
         "connection",
         "The connection to which Airflow sends a heartbeat each minute; not set = no heartbeat.",
+    )
+    airflow_bus: str | None = setting(
+        None,
+        "bus",
+        "The embedded bus to which Airflow publishes changes of DAG runs, task instances and assets; not set = off.",
+    )
+    airflow_dags: Patterns = setting(
+        (), "DAG ids", "The DAGs whose changes Airflow publishes; `*` stands for any characters; not set = all."
+    )
+    airflow_changes: AirflowChanges = setting(
+        (), "changes", "The changes that Airflow publishes, such as `dag_run.failed`, `task_instance.*`; not set = all."
     )
     allow_addresses: Networks = setting(
         (),
