@@ -6,6 +6,7 @@ report how many.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import logging
 import os
@@ -85,7 +86,7 @@ class Outbox:
         self._waiting: deque[Event] = deque()
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._runs = False
         self.dropped = 0
         self._unreported = 0
         self._logged_at = -_REPORT_SECONDS
@@ -97,9 +98,10 @@ class Outbox:
                 self._waiting.append(event)
             else:
                 self._count_dropped(1)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="eventbridge-outbox", daemon=True)
-                self._thread.start()
+            if not self._runs:
+                self._runs = True
+                # Thread.start() would wait until the system schedules the thread.
+                _thread.start_new_thread(self._run, ())
                 atexit.register(self.close)
             self._changed.notify_all()
 
@@ -114,7 +116,7 @@ class Outbox:
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._has_work(), seconds if self._thread else 0)
+            self._changed.wait_for(lambda: not self._has_work(), seconds if self._runs else 0)
             if self._waiting:
                 self._count_dropped(len(self._waiting))
                 self._waiting.clear()

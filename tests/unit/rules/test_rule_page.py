@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from eventbridge.errors import RuleFileError
 from eventbridge.rules.load import load_rules
+from eventbridge.rules.tests import failures
 from eventbridge.rules.types import fields_of
 from eventbridge.rules.vocabulary import (
     CONTENT_MODES,
@@ -97,6 +99,13 @@ def test_example_is_right(tmp_path: Path, page: str, example: str) -> None:
     (tmp_path / "example.yaml").write_text(example)
 
     assert load_rules(tmp_path).rules
+
+
+def test_the_shipped_example_of_rules_on_airflow_passes_its_tests(tmp_path: Path) -> None:
+    """A reader copies it; its name keeps it out of the demo's rules."""
+    shutil.copy(ROOT / "include" / "rules" / "airflow.yaml.example", tmp_path / "airflow.yaml")
+
+    assert set(load_rules(tmp_path, checked=True, tried_by=failures).rules) == {"failing-again", "many-rows"}
 
 
 def test_example_of_errors_shows_what_is_really_said(tmp_path: Path) -> None:
