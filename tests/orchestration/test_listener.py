@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,9 +18,10 @@ import pytest
 from airflow.listeners.listener import ListenerManager
 from airflow.listeners.spec import asset, dagrun
 from airflow.sdk._shared.listeners.spec import taskinstance
+from sqlalchemy import delete
 
 from eventbridge.airflow import plugin
-from eventbridge.airflow.listener import StateListener, open_listener
+from eventbridge.airflow.listener import StateListener, _failed_runs, open_listener
 from eventbridge.airflow.settings import listener_settings
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.sources import messages_of
@@ -115,6 +118,78 @@ def test_a_change_that_cannot_be_read_does_not_reach_airflow(listener: StateList
     call(listener, "on_dag_run_success", dag_run=SimpleNamespace(dag_id="load_orders"), msg="")
 
     assert listener.outbox.dropped == 1
+
+
+@pytest.fixture
+def save_run() -> Iterator[Callable[[str, str, datetime], None]]:
+    """Yield a function that commits a run of `load_orders` with a state and its end to Airflow's database."""
+    from airflow import settings
+    from airflow.models import import_all_models
+    from airflow.models.base import Base
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    import_all_models()
+    Base.metadata.create_all(settings.engine)
+
+    def save(run_id: str, state: str, ended: datetime) -> None:
+        with create_session(scoped=False) as session:
+            run = DagRun(dag_id="load_orders", run_id=run_id, run_type="manual", state=state, run_after=NOW)
+            run.end_date = ended
+            session.add(run)
+
+    yield save
+    with create_session(scoped=False) as session:
+        session.execute(delete(DagRun))
+
+
+def test_failures_of_an_hour_are_counted_after_the_run_is_committed(save_run: Callable[..., None]) -> None:
+    """The number has what other schedulers have committed, and waits for the commit of the scheduler itself."""
+    now = datetime.now(UTC)
+    save_run("r1", "failed", now - timedelta(minutes=50))
+    save_run("r2", "success", now)
+    save_run("old", "failed", now - timedelta(minutes=70))
+
+    def commit_all() -> None:
+        save_run("r3", "failed", now)
+        save_run("r4", "failed", now)
+
+    commit = threading.Timer(0.3, commit_all)
+    commit.start()
+    counted = _failed_runs({"dag_id": "load_orders", "run_id": "r4"}, threading.Event())
+    commit.join()
+
+    assert counted == 3
+
+
+def test_failures_are_counted_at_once_when_the_process_ends(save_run: Callable[..., None]) -> None:
+    """The run counts, although it is not committed yet."""
+    save_run("r1", "failed", datetime.now(UTC))
+    ending = threading.Event()
+    ending.set()
+
+    assert _failed_runs({"dag_id": "load_orders", "run_id": "r2"}, ending) == 2
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_processes_that_fork_while_events_are_published_lose_none(home: Path, listener: StateListener) -> None:
+    """No child shares the open file of its parent: all of them publish to it at the same time."""
+    children = []
+    for number in range(20):
+        call(listener, "on_task_instance_running", task_instance=a_try(number), previous_state=None)
+        child = os.fork()
+        if child == 0:
+            call(listener, "on_task_instance_success", task_instance=a_try(number), previous_state=None)
+            listener.outbox.close(60)
+            os._exit(listener.outbox.dropped)
+        children.append(child)
+        time.sleep(0.02)  # the thread publishes some of them before the next fork
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    listener.outbox.close(60)
+
+    assert statuses == [0] * 20
+    found = {(event["data"]["run_id"], event["data"]["state"]) for event in published(home)}
+    assert found == {(f"r{number}", state) for number in range(20) for state in ("running", "success")}
 
 
 def test_the_listener_costs_airflow_less_than_a_millisecond(home: Path, listener: StateListener) -> None:

@@ -121,6 +121,7 @@ class Outbox:
                 self._count_dropped(len(self._waiting))
                 self._waiting.clear()
                 self._log("the process ends before they are published")
+            self._unreported = 0
 
     def _count_dropped(self, count: int) -> None:
         self.dropped += count
