@@ -27,7 +27,7 @@ from eventbridge.airflow.state_events import (
     RUN_FAILED,
     ChangeFilter,
     Event,
-    asset_event,
+    asset_changed_event,
     dag_run_event,
     dropped_event,
     task_instance_event,
@@ -87,14 +87,16 @@ class StateListener:
     @hookimpl
     def on_task_instance_failed(self, task_instance: Any, error: object) -> None:
         """Publish that a try has failed; the state is `up_for_retry` if another try follows."""
-        again = getattr(task_instance, "state", None) == "up_for_retry"
-        self._task_instance(task_instance, "up_for_retry" if again else "failed", error)
+        with self._guarded():
+            again = task_instance.state == "up_for_retry"
+            self._task_instance(task_instance, "up_for_retry" if again else "failed", error)
 
     @hookimpl
     def on_asset_event_emitted(self, asset_event: Any) -> None:
         """Publish that an asset has changed."""
         with self._guarded():
-            self._asset(asset_event)
+            if self._changes.takes("asset.changed", asset_event.source_dag_id, asset_event.asset.uri):
+                self.outbox.put(asset_changed_event(asset_event, self._source, datetime.now(UTC)))
 
     def _dag_run(self, run: Any, state: str, reason: str) -> None:
         with self._guarded():
@@ -106,10 +108,6 @@ class StateListener:
             if self._changes.takes(f"task_instance.{state}", ti.dag_id):
                 event = task_instance_event(ti, state, self._source, datetime.now(UTC), error, _mask_secrets)
                 self.outbox.put(event)
-
-    def _asset(self, emitted: Any) -> None:
-        if self._changes.takes("asset.changed", emitted.source_dag_id, emitted.asset.uri):
-            self.outbox.put(asset_event(emitted, self._source, datetime.now(UTC)))
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -145,7 +143,8 @@ class BusPublisher:
         with no_fork:
             try:
                 self._open = self._open or self._open_bus()
-                self._open.publish([(json.dumps(event).encode(), event["subject"]) for event in events])
+                bodies = [json.dumps(event, default=str).encode() for event in events]
+                self._open.publish([(body, event["subject"]) for body, event in zip(bodies, events, strict=True)])
             except Exception:
                 self.close()
                 raise

@@ -98,7 +98,7 @@ class Outbox:
                 self._waiting.append(event)
             else:
                 self._count_dropped(1)
-            if not self._runs:
+            if not self._runs and not self._closing.is_set():
                 self._runs = True
                 # Thread.start() would wait until the system schedules the thread.
                 _thread.start_new_thread(self._run, ())
@@ -112,11 +112,11 @@ class Outbox:
             self._log(f"an event cannot be built: {type(error).__name__}: {error}")
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """End the thread once all events are published; after `seconds`, drop and count the others."""
+        """End the thread once all events are published, or a last try failed; drop and count events after `seconds`."""
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._has_work(), seconds if self._runs else 0)
+            self._changed.wait_for(lambda: not self._runs, seconds)
             if self._waiting:
                 self._count_dropped(len(self._waiting))
                 self._waiting.clear()
@@ -133,15 +133,20 @@ class Outbox:
     def _run(self) -> None:
         pause = _PAUSE_SECONDS[0]
         while self._has_work() or not self._closing.is_set():
+            is_last = self._closing.is_set()
             try:
                 self._wait_for_events()
                 self._publish_waiting()
                 pause = _PAUSE_SECONDS[0]
             except Exception as error:  # whatever it is, Airflow must not notice
                 self._log(f"the bus takes no events: {error}")
-                if self._closing.wait(pause):
-                    time.sleep(_PAUSE_SECONDS[0])
+                if is_last:
+                    break
+                self._closing.wait(pause)
                 pause = min(2 * pause, _PAUSE_SECONDS[1])
+        with self._changed:
+            self._runs = False
+            self._changed.notify_all()
         self.publisher.close()
 
     def _wait_for_events(self) -> None:

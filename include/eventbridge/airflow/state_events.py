@@ -97,7 +97,7 @@ def task_instance_event(
     return _event("task_instance", state, identity, f"{ti.dag_id}/{ti.run_id}", data, source, now)
 
 
-def asset_event(emitted: Any, source: str, now: datetime) -> Event:
+def asset_changed_event(emitted: Any, source: str, now: datetime) -> Event:
     """Return the event of an asset that changed, with the `extra` that the task gave it.
 
     Airflow passes no id of the change, so its id depends on the time.

@@ -11,7 +11,7 @@ import pytest
 from eventbridge.airflow.state_events import (
     ERROR_LENGTH,
     ChangeFilter,
-    asset_event,
+    asset_changed_event,
     dag_run_event,
     task_instance_event,
 )
@@ -119,7 +119,7 @@ def test_the_event_of_an_asset_has_its_extra() -> None:
         source_map_index=-1,
         partition_key=None,
     )
-    event = asset_event(emitted, "/airflow", NOW)
+    event = asset_changed_event(emitted, "/airflow", NOW)
 
     assert (event["type"], event["subject"]) == ("org.apache.airflow.asset.changed", "orders")
     assert event["data"]["extra"] == {"rows": 5000}
