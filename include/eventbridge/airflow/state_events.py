@@ -132,7 +132,7 @@ def _event(
     written = "\n".join(map(str, (kind, state, *identity)))
     return {
         "specversion": "1.0",
-        "id": hashlib.sha256(written.encode()).hexdigest()[:32],
+        "id": hashlib.blake2b(written.encode(), digest_size=16).hexdigest(),
         "source": source,
         "type": f"{TYPE_PREFIX}{kind}.{state}",
         "subject": subject,
