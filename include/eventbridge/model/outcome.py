@@ -38,8 +38,8 @@ class Response(NamedTuple):
     there was no response. In the latter case, `error_class` names what happened instead (`Timeout`,
     `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`; `AddressRefused`: SSRF
     protection refused an internal address; `TokenUnavailable`: the target's credentials could not be obtained;
-    `InvalidHeader`: the request can never be sent as it is; for Kafka, RocketMQ and S3 targets also the classes on
-    their pages in `docs/connectors`). `stalled_ms` is the part of `duration_ms` in which this process did not listen,
+    `InvalidHeader`: the request can never be sent as it is; for other targets also the classes on their pages,
+    `docs/howto/connect-*.md`). `stalled_ms` is the part of `duration_ms` in which this process did not listen,
     because it had no processor or was stopped; the rest is the time that the target took.
     """
 
