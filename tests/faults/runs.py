@@ -25,8 +25,8 @@ from eventbridge.upkeep.maintain import maintain
 from eventbridge.views.metrics import reconciliation_difference
 from eventbridge.views.trace.explain import why
 
-#: The numbers that stats and reconciliation share, by their names in each.
-OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
+#: The numbers that stats and reconciliation share.
+OUTCOMES = ("delivered", "dead_lettered")
 
 #: A recovery that begins with a streaming task, before the stages and the retries.
 BY_STREAMING_TASK = "recovery-by-streaming-task"
@@ -120,12 +120,12 @@ def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
         counts[key.rule, key.target, key.outcome] += each.count
     for key, sums in reconciliation.deliveries.items():
         rule, _, target = key.partition("/")
-        found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
+        found = {name: counts[rule, target, name] for name in OUTCOMES}
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
             yield f"stats of {key} are {found}, the reconciliation {wanted}"
     if difference := reconciliation_difference(runtime.ledger.snapshots.read(of_targets=False)):
         yield f"{difference} deliveries are neither ended nor pending, by the stats"
-    for outcome in OUTCOMES.values():
+    for outcome in OUTCOMES:
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
         of_buses = sum(each.count for each in sums_ever(runtime.ledger, "bus") if each.key.outcome == outcome)
         if of_targets != of_buses:

@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
+from airflow.sdk.timezone import utcnow
 
 from eventbridge.airflow.outbox import Outbox, no_fork
 from eventbridge.airflow.settings import configured_settings
@@ -96,17 +97,17 @@ class StateListener:
         """Publish that an asset has changed."""
         with self._guarded():
             if self._changes.takes("asset.changed", asset_event.source_dag_id, asset_event.asset.uri):
-                self.outbox.put(asset_changed_event(asset_event, self._source, datetime.now(UTC)))
+                self.outbox.put(asset_changed_event(asset_event, self._source, utcnow()))
 
     def _dag_run(self, run: Any, state: str, reason: str) -> None:
         with self._guarded():
             if self._changes.takes(f"dag_run.{state}", run.dag_id):
-                self.outbox.put(dag_run_event(run, state, reason, self._source, datetime.now(UTC)))
+                self.outbox.put(dag_run_event(run, state, reason, self._source, utcnow()))
 
     def _task_instance(self, ti: Any, state: str, error: object = None) -> None:
         with self._guarded():
             if self._changes.takes(f"task_instance.{state}", ti.dag_id):
-                event = task_instance_event(ti, state, self._source, datetime.now(UTC), error, _mask_secrets)
+                event = task_instance_event(ti, state, self._source, utcnow(), error, _mask_secrets)
                 self.outbox.put(event)
 
     @contextmanager
@@ -122,7 +123,7 @@ def open_listener(settings: Settings, base_url: str) -> StateListener:
     source = base_url.rstrip("/") or "/airflow"
 
     def report_dropped(count: int) -> Event:
-        return dropped_event(count, f"{socket.gethostname()}/{os.getpid()}", source, datetime.now(UTC))
+        return dropped_event(count, f"{socket.gethostname()}/{os.getpid()}", source, utcnow())
 
     outbox = Outbox(BusPublisher(settings.airflow_bus or ""), report_dropped)
     return StateListener(ChangeFilter(settings.airflow_dags, settings.airflow_changes), source, outbox)
@@ -165,7 +166,7 @@ class BusPublisher:
         bus = find_bus(_rules(settings), self._name)
         if bus.source.type != "embedded":
             raise UserError(f"EVENTBRIDGE_AIRFLOW_BUS names the bus {bus.name!r}, which is not of type embedded")
-        return open_publisher(bus, settings, airflow_connection, lambda: datetime.now(UTC))
+        return open_publisher(bus, settings, airflow_connection, utcnow)
 
 
 def _rules(settings: Settings) -> RuleSet:
@@ -203,7 +204,7 @@ def _failed_run_ids(dag_id: str) -> set[str]:
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    since = datetime.now(UTC) - timedelta(hours=1)
+    since = utcnow() - timedelta(hours=1)
     query = select(DagRun.run_id).where(DagRun.dag_id == dag_id, DagRun.state == "failed", DagRun.end_date >= since)
     with create_session(scoped=False) as session:
         return set(session.scalars(query))

@@ -218,5 +218,7 @@ def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: 
         assert got[-1:] == sorted(got)[-1:], steps
         tried = firsts([number for customer, number in recorder.asked if customer == key])
         assert tried == list(range(count)), steps
-    delivered, dead = (sum(row[name] for row in reconciliation.deliveries.values()) for name in ("delivered", "dead"))
+    delivered, dead = (
+        sum(row[name] for row in reconciliation.deliveries.values()) for name in ("delivered", "dead_lettered")
+    )
     assert delivered + dead == sum(life.published.values())
