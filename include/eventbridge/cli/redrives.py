@@ -80,8 +80,9 @@ def start(
 ) -> None:
     """Deliver dead letters again, in this process, in batches of kind `redrive`.
 
-    The requests are sent unchanged, with the same delivery ids; age and attempts count from now. A delivery that fails
-    is retried according to the rule's retry policy, or becomes a new dead letter.
+    Bodies are sent unchanged, with the same delivery ids, to the targets as rule files define them now. Age and
+    attempts count from now. A delivery that fails is retried according to the rule's retry policy, or becomes a new
+    dead letter.
     """
     from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey
 
