@@ -57,6 +57,7 @@ def test_the_wheel_has_every_module_and_the_migrations(wheel: Path) -> None:
 
     package = source / "eventbridge"
     shown = [*package.rglob("*.html"), *package.rglob("*.css"), *package.rglob("*.js")]
+    shown.append(package / "api" / "examples.json")
     assert names == {str(file.relative_to(source)) for file in [*package.rglob("*.py"), *shown]}
     assert "eventbridge/api/page/templates/frame.html" in names
     assert "eventbridge/ledger/migrations/versions/r0001_ledger.py" in names

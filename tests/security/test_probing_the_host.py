@@ -131,5 +131,5 @@ def checked(client: httpx.Client, target: dict[str, Any], shown: str) -> Any:
     call = {"file": "mine.yaml", "content": json.dumps({"rules": {"mine": rule}})}
     response = client.post("/v1/rules/check", json=call)
     found = response.json()
-    found.pop("hash", None)
+    found.pop("rule_set", None)
     return response.status_code, json.loads(json.dumps(found).replace(json.dumps(shown)[1:-1], "PATH"))

@@ -42,6 +42,7 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.TransformError: "invalid_transform",
     errors.EventError: "invalid_event",
     errors.TypeUnusable: "type_unusable",
+    errors.PlugInError: "plug_in_failed",
     errors.ConnectionUnusable: "connection_unusable",
     errors.NotFoundError: "not_found",
     errors.PartlySearched: "partly_searched",

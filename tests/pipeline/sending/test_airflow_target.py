@@ -118,7 +118,10 @@ def test_a_batch_of_deliveries_starts_one_run(airflow: AirflowServer, tmp_path: 
         with closing(opened(airflow, tmp_path, "dag_id: load_orders, batch: {count: 100}")) as target:
             responses.append(target.deliver_span(span, later()))
 
-    assert [(each.accepted, each.code) for each in responses if each is not None] == [(True, 200), (True, 409)]
+    assert [(each.response.accepted, each.response.code) for each in responses if each is not None] == [
+        (True, 200),
+        (True, 409),
+    ]
     assert airflow.runs("load_orders")[span.name]["conf"] == {"events": [{"n": 1}, [2], "plain text"]}
 
 

@@ -129,7 +129,7 @@ def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
 
     assert operate(sending.runtime, "resume rule", "orders").released == 0
     assert {row.hold_reason for row in sending.runtime.ledger.pending.find()} == {"expectation failed"}
-    assert release_rule(sending.runtime, "orders").deliveries == 1
+    assert release_rule(sending.runtime, "orders").released == 1
     sending.deliver()
 
     assert received(sending) == {"/healthy/crm": 3}

@@ -32,7 +32,7 @@ from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.http.tokens import TokenUnavailable
 from eventbridge.targets.lines import json_line
 from eventbridge.targets.open import TargetSetup
-from eventbridge.targets.protocol import DeliverySpan, Request
+from eventbridge.targets.protocol import DeliverySpan, Request, SpanResponse
 
 #: The number of seconds for which a process uses what Airflow said about a DAG, and about an asset, whose id never
 #: changes.
@@ -123,11 +123,11 @@ class AirflowTarget:
                 yield index, self._read(response)
         yield from _drained(refused)
 
-    def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> SpanResponse | None:
         """Start one run with all deliveries of a span, see `protocol.SpanTarget`."""
         request = Request(0, span.name, _events(span.payloads.to_pylist()), "application/json")
         for _, response in self._deliver([request], until):
-            return response
+            return SpanResponse(response, {})
         return None
 
     def flush(self) -> None:
