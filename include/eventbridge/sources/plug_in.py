@@ -163,6 +163,12 @@ class PlugInQueue:
         self._calls.close()
 
 
+#: The methods of the optional protocols of a log.
+_OPTIONAL: Final = (
+    "announcements", "follow", "free_bytes", "lost_files", "max_bytes", "pages", "publish", "take_in", "trim"
+)  # fmt: skip
+
+
 class PlugInLog:
     """A log source of a plug-in, which implements `protocol.LogSource` and what other protocols of a bus it can.
 
@@ -173,6 +179,9 @@ class PlugInLog:
 
     def __init__(self, calls: _Calls) -> None:
         self._calls = calls
+        # attributes of their own, because since Python 3.12 `isinstance` of a protocol does not call `__getattr__`
+        for name in calls(lambda opened: [each for each in _OPTIONAL if hasattr(opened, each)]):
+            setattr(self, name, getattr(self, name))
 
     def __getattr__(self, name: str) -> Any:
         """Return a method or attribute of the plug-in's object."""
