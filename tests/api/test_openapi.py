@@ -218,6 +218,22 @@ def test_every_call_is_described(described: Server) -> None:
     assert publish["security"] == [{"token": []}]
 
 
+def test_a_call_names_only_codes_that_calls_of_its_kind_return(described: Server) -> None:
+    """A call that reads has no body and no idempotency key; only a webhook rejects a signature."""
+    with described.client(described.installation.token("coder", "metrics")) as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    named = {
+        (method, path): " ".join(each["description"] for each in call["responses"].values())
+        for path, calls in paths.items()
+        for method, call in calls.items()
+    }
+
+    of_bodies = ("`invalid_body`", "`idempotency_key_reused`", "`call_in_progress`", "`upgrade_refused`")
+    assert [call for call, text in named.items() if call[0] == "get" and any(code in text for code in of_bodies)] == []
+    assert [path for (_, path), text in named.items() if "`webhook_rejected`" in text] == ["/v1/hooks/{name}"]
+    assert [call for call, text in named.items() if "`no_such_call`" in text] == []
+
+
 def test_the_priorities_are_those_of_rule_files() -> None:
     """The description of the call lists each one."""
     assert PriorityCall.model_fields["priority"].description == "high, medium or low."

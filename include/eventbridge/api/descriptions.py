@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
-from eventbridge.api.error_codes import CODES
+from eventbridge.api.error_codes import CODES, Kind
 from eventbridge.api.refusal import PROBLEM, Problem
 
 #: Responses by operation id and status, recorded from a server by `tests/api/recorded.py`.
@@ -50,9 +50,12 @@ def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": members, "required": list(members)} | described
 
 
-def problems(statuses: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
-    """Return the descriptions of refused calls by status, each with the codes of the status."""
-    return {status: {"description": f"{text} {_codes(status)}".strip(), **PROBLEM} for status, text in statuses.items()}
+def problems(kind: Kind, statuses: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Return the descriptions of refused calls of a kind by status, each with the codes that such calls return."""
+    return {
+        status: {"description": f"{text} {_codes(kind, status)}".strip(), **PROBLEM}
+        for status, text in statuses.items()
+    }
 
 
 def described(operation: str, tag: str, model: Any, *, accepted: Any = None) -> dict[str, Any]:
@@ -72,6 +75,6 @@ def described(operation: str, tag: str, model: Any, *, accepted: Any = None) -> 
     return {"operation_id": operation, "tags": [tag], "responses": responses}
 
 
-def _codes(status: int) -> str:
-    named = [f"`{code}`" for code, each in CODES.items() if each.status == status]
+def _codes(kind: Kind, status: int) -> str:
+    named = [f"`{code}`" for code, each in CODES.items() if each.status == status and kind in each.calls]
     return f"Codes: {', '.join(named)}." if named else ""

@@ -72,7 +72,7 @@ _STATUSES = {
     503: "The ledger, the store or the rule files fail. Try again after the delay in Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    **problems(_STATUSES),
+    **problems("read", _STATUSES),
 }
 
 router = APIRouter(

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
+
+#: The kinds of described calls: those that only read, those that change something, publishing, and webhooks.
+Kind = Literal["read", "change", "publish", "webhook"]
+_ALL: Final[tuple[Kind, ...]] = ("read", "change", "publish", "webhook")
+_WITH_BODY: Final[tuple[Kind, ...]] = ("change", "publish", "webhook")
+_REPEATABLE: Final[tuple[Kind, ...]] = ("change", "publish")
 
 
 @dataclass(frozen=True)
 class ErrorCode:
-    """A code of a problem document, with its status, what it means, and what to do."""
+    """A code of a problem document, with its status, what it means, what to do, and which kinds of calls return it."""
 
     status: HTTPStatus
     meaning: str
     remedy: str
+    calls: tuple[Kind, ...] = _ALL
 
 
 _S = HTTPStatus
@@ -28,11 +35,13 @@ CODES: Final[dict[str, ErrorCode]] = {
         _S.BAD_REQUEST,
         "The body cannot be read, or holds no event.",
         "Compare the body with its `Content-Type` and `Content-Encoding`; `detail` names the difference.",
+        calls=_WITH_BODY,
     ),
     "upgrade_refused": ErrorCode(
         _S.BAD_REQUEST,
         "The call offers an upgrade to another protocol, so Airflow's server may lose its body.",
         "Send the call without the header `Upgrade`, for example by `curl --http1.1`.",
+        calls=_WITH_BODY,
     ),
     "token_required": ErrorCode(
         _S.UNAUTHORIZED, "The call has no token.", "Send the header `Authorization: Bearer ebt_...`."
@@ -43,27 +52,34 @@ CODES: Final[dict[str, ErrorCode]] = {
         "Create a token with `eventbridge tokens create`.",
     ),
     "forbidden": ErrorCode(
-        _S.FORBIDDEN, "The caller may not make this call.", "Use a token with the right that `detail` names."
+        _S.FORBIDDEN,
+        "The caller may not make this call.",
+        "Use a token with the right that `detail` names.",
+        calls=("read", "change", "publish"),
     ),
     "scope_required": ErrorCode(
         _S.FORBIDDEN,
         "The token lacks the scope of this call.",
         "Create a token with the scope that `detail` names.",
+        calls=("read", "change", "publish"),
     ),
     "owner_required": ErrorCode(
         _S.FORBIDDEN,
         "The token is limited to certain owners, and the call concerns other owners.",
         "Use a token of that owner, or one without owners.",
+        calls=("read", "change", "publish"),
     ),
     "payloads_required": ErrorCode(
         _S.FORBIDDEN,
         "The call shows payloads, or has a condition on them.",
         "Use a token with the scope `payloads`, or omit the condition.",
+        calls=("read", "change"),
     ),
     "webhook_rejected": ErrorCode(
         _S.FORBIDDEN,
         "No webhook of this name accepts this signature.",
         "Check the name, the secret and the clock. The log of the server has the reason.",
+        calls=("webhook",),
     ),
     "not_found": ErrorCode(
         _S.NOT_FOUND,
@@ -71,13 +87,15 @@ CODES: Final[dict[str, ErrorCode]] = {
         "Check the name against the list of its kind.",
     ),
     "no_such_call": ErrorCode(
-        _S.NOT_FOUND, "No call has this path.", "Compare the path with `/openapi.json`; it begins with `/v1`."
+        _S.NOT_FOUND, "No call has this path.", "Compare the path with `/openapi.json`; it begins with `/v1`.", calls=()
     ),
     "method_not_allowed": ErrorCode(
         _S.METHOD_NOT_ALLOWED, "The path has no such method.", "Use a method of the header `Allow`."
     ),
     "body_timeout": ErrorCode(_S.REQUEST_TIMEOUT, "The body did not arrive in time.", "Send fewer events in a call."),
-    "call_in_progress": ErrorCode(_S.CONFLICT, "A call with the same `Idempotency-Key` is in progress.", _LATER),
+    "call_in_progress": ErrorCode(
+        _S.CONFLICT, "A call with the same `Idempotency-Key` is in progress.", _LATER, calls=_REPEATABLE
+    ),
     "body_too_large": ErrorCode(
         _S.REQUEST_ENTITY_TOO_LARGE,
         "The body, or the number of its events, exceeds a limit.",
@@ -97,11 +115,13 @@ CODES: Final[dict[str, ErrorCode]] = {
         _S.UNPROCESSABLE_ENTITY,
         "The `Idempotency-Key` was used for another call.",
         "Use a new key for each call.",
+        calls=_REPEATABLE,
     ),
     "bus_not_accepting": ErrorCode(
         _S.TOO_MANY_REQUESTS,
         "The bus is not accepting events, because of disk space, store size, backlog or an owner's quota.",
         _LATER,
+        calls=("publish", "webhook"),
     ),
     "internal_error": ErrorCode(
         _S.INTERNAL_SERVER_ERROR, "The server has a defect.", "Report the defect with the log of the server."

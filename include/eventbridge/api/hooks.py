@@ -50,7 +50,7 @@ _OTHER = {
 }
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     **{status: response for status, response in RESPONSES.items() if status in (200, 400, 408, 413, 429, 503)},
-    **problems(_OTHER),
+    **problems("webhook", _OTHER),
 }
 
 

@@ -16,7 +16,7 @@ from eventbridge.api.documents import RESPONSES, Cursor, From, Page, To, documen
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.routes import TokenFirst
 from eventbridge.control.actions import action_page
-from eventbridge.dead_letters.redrives import Marks, redrive_document, visible_redrives
+from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document, visible_redrives
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model.api import V1
@@ -24,6 +24,7 @@ from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.quality import QualityRecord
 from eventbridge.quality.record import find_record, list_checked_hour_page
 from eventbridge.replay.account import replay_document, replay_line, visible_replays
+from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import read_time
 from eventbridge.views.batches import BatchAccount, batch_account, batch_page
@@ -32,8 +33,9 @@ from eventbridge.views.chunks import chunk_page
 from eventbridge.views.event_search import EventPage, EventQuery, event_page
 from eventbridge.views.rules import rule_change_page
 from eventbridge.views.schemas import schema_page, schemas_named
+from eventbridge.views.shadow import shadow_document, shadow_reports
 from eventbridge.views.stats import stats_document, stats_page
-from eventbridge.views.target_status import target_list
+from eventbridge.views.target_status import TargetLine, target_lines, target_list
 
 #: The maximum number of items on one page.
 MOST = 500
@@ -48,6 +50,8 @@ router = APIRouter(
     responses=RESPONSES,
 )
 
+_Rule = Annotated[str, Path(description="The name of a rule.")]
+_Target = Annotated[str, Path(description="The name of a target of the rule.")]
 _Limit = Annotated[int, Query(ge=1, le=MOST, description="The maximum number of items.")]
 
 
@@ -228,6 +232,32 @@ def rules(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Resp
     return page_response(request, load)
 
 
+@router.get(
+    "/rules/{rule}/shadows",
+    summary="Compare shadows",
+    **described("list_shadows", "rules", models.ShadowList),
+)
+@reads_store
+def shadows(
+    request: Request,
+    rule: _Rule,
+    since: From = "1h",
+    until: To = None,
+    samples: Annotated[int, Query(ge=0, le=100)] = 10,
+    limit: _Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Return the differences between a rule's targets and their shadows. Samples need the `payloads` scope."""
+    shown = samples if can_see_payloads(request) else 0
+
+    def load(runtime: Runtime) -> Page:
+        found = shadow_reports(runtime, rule, since or "1h", until, shown)
+        some, following = page_of(found, lambda each: (each.shadow,), limit, cursor)
+        return {"shadows": [shadow_document(each) for each in some]}, following
+
+    return page_response(request, load)
+
+
 @router.get("/targets", summary="List targets", **described("list_targets", "targets", models.TargetList))
 def targets(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
     """Return the state, reason and pending count of each target, including unhealthy targets of removed rules."""
@@ -237,6 +267,23 @@ def targets(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Re
         return {"targets": some}, following
 
     return page_response(request, load)
+
+
+@router.get(
+    "/targets/{rule}/{target}",
+    summary="Get a target",
+    **described("get_target", "targets", TargetLine),
+)
+def target(
+    request: Request, rule: _Rule, target: Annotated[str, Path(description="The name of a target of the rule.")]
+) -> Response:
+    """Return a target's state, its reason and start, and the number of pending deliveries."""
+
+    def load(runtime: Runtime) -> Any:
+        find_target(runtime.rule_set(), rule, target)
+        return next((each for each in target_lines(runtime, rule) if each.target == target), None)
+
+    return document_response(request, load)
 
 
 @router.get("/redrives", summary="List redrives", **described("list_redrives", "dead letters", models.RedriveList))
@@ -251,6 +298,22 @@ def redrives(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> R
         return {"redrives": found}, following
 
     return page_response(request, load)
+
+
+@router.get(
+    "/redrives/{redrive}",
+    summary="Get a redrive",
+    **described("get_redrive", "dead letters", models.Redrive),
+)
+@reads_store
+def redrive(request: Request, redrive: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
+    """Return a redrive: its selection, and the outcomes of its dead letters."""
+
+    def load(runtime: Runtime) -> dict[str, Any]:
+        found = find_redrive(runtime, redrive)
+        return visible_selection(request, redrive_document(found, Marks(runtime).counts(found)))
+
+    return document_response(request, load)
 
 
 @router.get(

@@ -38,12 +38,13 @@ router = APIRouter(route_class=TokenFirst)
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The metrics, from one transaction of the ledger.", "content": {"text/plain": {}}},
     **problems(
+        "read",
         {
             401: "The token is missing, unknown, revoked or expired.",
             403: "The token has no scope `metrics`.",
             422: "A value is out of range.",
             503: "The ledger or the rule files fail.",
-        }
+        },
     ),
 }
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api import models
 from eventbridge.api.access import reader
-from eventbridge.api.call_pools import reads_store, run_at_buses, run_at_target, run_expensive
+from eventbridge.api.call_pools import run_at_buses, run_at_target, run_expensive
 from eventbridge.api.descriptions import described
-from eventbridge.api.documents import Accepted, Cursor, From, Page, To, document_response, page_response
-from eventbridge.api.lists import MOST, page_of
+from eventbridge.api.documents import Accepted, document_response
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
-from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head, visible_selection
+from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
 from eventbridge.api.routes import JsonCall
 from eventbridge.control.check_rules import check_file as check_rule_file
 from eventbridge.control.overrides import enable_target
@@ -29,8 +28,6 @@ from eventbridge.event.json_document import write_document
 from eventbridge.model.api import V1
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.shadow import shadow_document, shadow_reports
-from eventbridge.views.target_status import TargetLine, target_lines
 from eventbridge.views.trace.explain import body_of_event
 
 router = APIRouter(prefix=V1, route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
@@ -95,23 +92,6 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
         return Accepted(redrive_document(redrive_request, Marks(runtime).counts(redrive_request)))
 
     return await start_once(request, token, "redrive", start, within=run_expensive)
-
-
-@router.get(
-    "/redrives/{redrive}",
-    summary="Get a redrive",
-    **described("get_redrive", "dead letters", models.Redrive),
-    dependencies=[Depends(reader)],
-)
-@reads_store
-def redrive(request: Request, redrive: _Redrive) -> Response:
-    """Return a redrive: its selection, and the outcomes of its dead letters."""
-
-    def load(runtime: Runtime) -> dict[str, Any]:
-        found = find_redrive(runtime, redrive)
-        return visible_selection(request, redrive_document(found, Marks(runtime).counts(found)))
-
-    return document_response(request, load)
 
 
 @router.post(
@@ -205,33 +185,6 @@ async def check_file(request: Request, call: CheckCall) -> Response:
     return await run_expensive(request, lambda: document_response(request, run_check))
 
 
-@router.get(
-    "/rules/{rule}/shadows",
-    summary="Compare shadows",
-    **described("list_shadows", "rules", models.ShadowList),
-    dependencies=[Depends(reader)],
-)
-@reads_store
-def shadows(
-    request: Request,
-    rule: _Rule,
-    since: From = "1h",
-    until: To = None,
-    samples: Annotated[int, Query(ge=0, le=100)] = 10,
-    limit: Annotated[int, Query(ge=1, le=MOST, description="The maximum number of items.")] = 50,
-    cursor: Cursor = None,
-) -> Response:
-    """Return the differences between a rule's targets and their shadows. Samples need the `payloads` scope."""
-    shown = samples if can_see_payloads(request) else 0
-
-    def load(runtime: Runtime) -> Page:
-        found = shadow_reports(runtime, rule, since or "1h", until, shown)
-        some, following = page_of(found, lambda each: (each.shadow,), limit, cursor)
-        return {"shadows": [shadow_document(each) for each in some]}, following
-
-    return page_response(request, load)
-
-
 @router.post("/rules/{rule}/release", summary="Release a rule on hold", **described("release_rule", "rules", Released))
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
     """Release a rule that is on hold, and return the deliveries and deferred matches that are due now."""
@@ -241,22 +194,6 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
         return release_rule(runtime, rule, call.skip or None)
 
     return await respond_once(request, token, released)
-
-
-@router.get(
-    "/targets/{rule}/{target}",
-    summary="Get a target",
-    **described("get_target", "targets", TargetLine),
-    dependencies=[Depends(reader)],
-)
-def target(request: Request, rule: _Rule, target: _Target) -> Response:
-    """Return a target's state, its reason and start, and the number of pending deliveries."""
-
-    def load(runtime: Runtime) -> Any:
-        find_target(runtime.rule_set(), rule, target)
-        return next((each for each in target_lines(runtime, rule) if each.target == target), None)
-
-    return document_response(request, load)
 
 
 @router.post(

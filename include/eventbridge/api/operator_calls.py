@@ -39,7 +39,7 @@ _STATUSES = {
     "Try again after the delay in Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    **problems(_STATUSES),
+    **problems("change", _STATUSES),
 }
 
 

@@ -93,7 +93,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         "model": PublishResponse,
         "description": "Some events are on the bus; the results of the others have the error.",
     },
-    **problems(_STATUSES),
+    **problems("publish", _STATUSES),
 }
 for _status in (400, 413):
     RESPONSES[_status]["model"] = PublishResponse  # one result per event; a body that cannot be read gets a problem

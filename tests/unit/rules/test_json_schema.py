@@ -18,7 +18,12 @@ from eventbridge.rules.vocabulary import FIELDS
 
 ROOT = Path(__file__).parents[3]
 SCHEMA: dict[str, Any] = rule_file_schema()
-SHIPPED = [*sorted((ROOT / "include" / "rules").glob("*.yaml")), *sorted((ROOT / "demo").rglob("*.yaml"))]
+SHIPPED = [
+    *sorted((ROOT / "include" / "rules").glob("*.yaml*")),
+    *sorted((ROOT / "demo").rglob("*.yaml")),
+    *sorted((ROOT / "deploy" / "rules").glob("*.yaml")),
+    *sorted((ROOT / "benchmarks").rglob("*.yaml")),
+]
 
 
 class _Loader(yaml.SafeLoader):
