@@ -1,0 +1,354 @@
+"""Converts payloads to the rows of an Arrow table, whose columns are the members of the payloads.
+
+A payload that does not fit the columns is rejected alone. Each payload is decoded once, straight into the types of the
+columns; only payloads that this rejects are looked at member by member.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from operator import attrgetter
+from typing import Annotated, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from eventbridge.event.ids import delivery_id_text
+
+#: The names of columns that are added, because they come from events.
+_NEW_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+#: The maximum number of columns of a table to which columns are added.
+MAX_COLUMNS: Final = 200
+_NULL: Final = b"null"
+_TYPES_OF_VALUES: Final = (bytes, date, datetime, time, Decimal)
+
+
+@dataclass
+class ConvertedRows:
+    """The rows of the payloads that fit, in their order, and why the others do not, by the number of the payload.
+
+    `added` are the columns at the end of `table` that the table at the target does not have yet.
+    """
+
+    table: pa.Table
+    rejected: dict[int, str]
+    added: list[pa.Field] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RowConverter:
+    """Converts payloads for a table with a schema.
+
+    `name` is the name of the table in messages. The column `delivery_id`, if the table has it, gets the ids of the
+    deliveries. `new_columns` is what happens to members without a column: `refuse`, `ignore` or `add`. A column of
+    strings takes any value, and holds the JSON text of those that are no strings.
+    """
+
+    schema: pa.Schema
+    name: str
+    delivery_id: str = "delivery_id"
+    new_columns: str = "refuse"
+
+    def convert(self, delivery_ids: pa.Array, payloads: pa.Array) -> ConvertedRows:
+        """Return the rows of payloads, an Arrow array of binaries, whose deliveries have these ids of 16 bytes."""
+        bodies = [payload or b"" for payload in payloads.to_pylist()]
+        decoded, misfits = _decode_all(self._decoder(self.schema), bodies)
+        rejected: dict[int, str] = {}
+        added: list[pa.Field] = []
+        if misfits:
+            members = _members_of(bodies, misfits, rejected)
+            if self.new_columns == "add":
+                added = self._added(members)
+            schema = pa.schema([*self.schema, *added])
+            if added:  # the rows that fit were decoded without the new columns, which they do not have
+                decoded, _ = _decode_all(self._decoder(schema), bodies)
+            self._decode_leniently(schema, bodies, members, decoded, rejected)
+        schema = pa.schema([*self.schema, *added])
+        table = self._table(schema, decoded, delivery_ids, rejected)
+        return ConvertedRows(table, rejected, added)
+
+    def _decoder(self, schema: pa.Schema, *, any_as_text: bool = False) -> Callable[[bytes], Any]:
+        """Return a decoder to objects whose attributes `c0`, `c1`, ... are the values of the columns."""
+        strict = self.new_columns != "ignore"
+        kinds: list[Any] = []
+        for column in schema:
+            if column.name == self.delivery_id:
+                kinds.append(Any)
+            elif any_as_text and _is_text(column.type):
+                kinds.append(msgspec.Raw)
+            else:
+                kinds.append(_python_type(column.type, strict))
+        return msgspec.json.Decoder(_structure(schema, kinds, strict)).decode
+
+    def _is_payload_text(self, column: pa.Field) -> bool:
+        return column.name != self.delivery_id and _is_text(column.type)
+
+    def _added(self, members: Mapping[int, Mapping[str, bytes]]) -> list[pa.Field]:
+        """Return the columns that the table lacks; a null needs none."""
+        known = {name.lower() for name in self.schema.names}
+        values: dict[str, list[bytes]] = {}
+        spellings: dict[str, str] = {}
+        for row in members.values():
+            for name, value in row.items():
+                if value == _NULL or name.lower() in known or not _NEW_NAME.fullmatch(name):
+                    continue
+                if spellings.setdefault(name.lower(), name) == name:
+                    values.setdefault(name, []).append(value)
+        room = max(0, MAX_COLUMNS - len(self.schema.names))
+        return [pa.field(name, infer_type(found)) for name, found in list(values.items())[:room]]
+
+    def _decode_leniently(
+        self,
+        schema: pa.Schema,
+        bodies: Sequence[bytes],
+        members: Mapping[int, Mapping[str, bytes]],
+        decoded: list[Any],
+        rejected: dict[int, str],
+    ) -> None:
+        """Decode the payloads of `members` once more, with any value in columns of strings; reject the others."""
+        decode = self._decoder(schema, any_as_text=True)
+        texts = [f"c{number}" for number, each in enumerate(schema) if self._is_payload_text(each)]
+        for number, row in members.items():
+            known = row
+            if self.new_columns == "add":
+                known = {name: value for name, value in row.items() if name in schema.names or value != _NULL}
+            problem = self._problem_of_names(schema, known)
+            if problem is None:
+                body = bodies[number] if len(known) == len(row) else _document(known)
+                try:
+                    found = decode(body)
+                    for attribute in texts:
+                        setattr(found, attribute, _text_of(getattr(found, attribute)))
+                except (msgspec.DecodeError, RecursionError) as error:  # of which a ValidationError is one
+                    problem = _misfit(str(error))
+                else:
+                    decoded[number] = found
+            if problem is not None:
+                rejected[number] = problem
+
+    def _problem_of_names(self, schema: pa.Schema, row: Mapping[str, bytes]) -> str | None:
+        unknown = next((name for name in row if name not in schema.names), None)
+        if unknown is None or self.new_columns == "ignore":
+            return None
+        shown = repr(unknown[:80])
+        if self.new_columns == "refuse":
+            return (
+                f"the table {self.name!r} has no column {shown}. Add it, let the transform leave it out, or write "
+                "new_columns: ignore or add"
+            )
+        if not _NEW_NAME.fullmatch(unknown):
+            return f"{shown} cannot be the name of a column. Write letters, digits and _ only"
+        if (like := next((name for name in schema.names if name.lower() == unknown.lower()), None)) is not None:
+            return f"{shown} differs from the column {like!r} only in case. Write it in the same way"
+        return (
+            f"the table {self.name!r} would get more than {MAX_COLUMNS} columns. Let the transform of the target leave "
+            "members out, or write new_columns: refuse or ignore"
+        )
+
+    def _table(
+        self, schema: pa.Schema, decoded: Sequence[Any], delivery_ids: pa.Array, rejected: dict[int, str]
+    ) -> pa.Table:
+        """Return the table of the rows that are not rejected, and reject those that Arrow's types cannot hold."""
+        while True:
+            numbers = [number for number, row in enumerate(decoded) if row is not None and number not in rejected]
+            rows = [decoded[number] for number in numbers]
+            columns, before = [], len(rejected)
+            for position, column in enumerate(schema):
+                if column.name == self.delivery_id:
+                    ids = delivery_ids if len(numbers) == len(decoded) else delivery_ids.take(pa.array(numbers))
+                    columns.append(pa.array(map(delivery_id_text, ids.to_pylist()), column.type))
+                    continue
+                values = list(map(attrgetter(f"c{position}"), rows))
+                columns.append(_column(column, values, numbers, rejected))
+            if len(rejected) == before:
+                return pa.table(columns, schema=schema)
+
+
+def infer_type(values: Iterable[bytes]) -> pa.DataType:
+    """Return the type of a new column for JSON texts: `bool`, `int64`, `double`, or else `string`."""
+    kinds = {_kind_of(value) for value in values}
+    if kinds == {"number", "whole number"}:
+        return pa.float64()
+    inferred = {"boolean": pa.bool_(), "whole number": pa.int64(), "number": pa.float64()}
+    return inferred.get(kinds.pop(), pa.string()) if len(kinds) == 1 else pa.string()
+
+
+def _kind_of(value: bytes) -> str:
+    first = value[:1]
+    if first in (b"t", b"f"):
+        return "boolean"
+    if first not in b"-0123456789":
+        return "text"
+    if any(char in value for char in b".eE"):
+        return "number"
+    return "whole number" if -(2**63) <= int(value[:21]) < 2**63 and len(value) <= 20 else "text"
+
+
+def _members_of(
+    bodies: Sequence[bytes], numbers: Iterable[int], rejected: dict[int, str]
+) -> dict[int, dict[str, bytes]]:
+    """Return the JSON text of each member of the payloads with these numbers; reject those that are no object."""
+    found = {}
+    for number in numbers:
+        try:
+            bodies[number].decode()
+            found[number] = {name: bytes(value).strip() for name, value in _MEMBERS.decode(bodies[number]).items()}
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            rejected[number] = (
+                "a row is a JSON object, but the payload is not. Let the transform of the target produce one"
+            )
+    return found
+
+
+_NO_OBJECT: Final = "a row is a JSON object, but the payload is not. Let the transform of the target produce one"
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT: Final = msgspec.json.Decoder(str)
+
+
+def _document(members: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in members.items()) + b"}"
+
+
+def _text_of(value: Any) -> str | None:
+    text = b"" if value is None else bytes(value).strip()
+    if not text or text == _NULL:
+        return None
+    return _TEXT.decode(text) if text[:1] == b'"' else text.decode()
+
+
+def _misfit(why: str) -> str:
+    return f"the payload does not fit the columns of the table: {why}"
+
+
+def _decode_all(decode: Callable[[bytes], Any], bodies: Sequence[bytes]) -> tuple[list[Any], list[int]]:
+    """Return each payload decoded, or None, and the numbers of those that the decoder rejects."""
+    decoded: list[Any] = []
+    misfits = []
+    for number, body in enumerate(bodies):
+        try:
+            decoded.append(decode(body))
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            decoded.append(None)
+            misfits.append(number)
+    return decoded, misfits
+
+
+def _column(column: pa.Field, values: list[Any], numbers: Sequence[int], rejected: dict[int, str]) -> pa.Array:
+    """Return the values of a column, or reject the rows whose values it cannot hold."""
+    if _is_nested(column.type):
+        values = [msgspec.to_builtins(value, builtin_types=_TYPES_OF_VALUES) for value in values]
+    elif pa.types.is_timestamp(column.type) and column.type.tz is None:
+        values = [value if value is None else _in_utc(value) for value in values]
+    if not column.nullable:
+        for number, value in zip(numbers, values, strict=True):
+            if value is None:
+                rejected[number] = f"the payload has no value for {column.name!r}, whose column takes no null"
+    try:
+        return _array(values, column.type)
+    except _CANNOT_HOLD:
+        for number, value in zip(numbers, values, strict=True):
+            if not _holds(column.type, value):
+                rejected[number] = _misfit(f"`{column.type}` cannot hold the value - at `$.{column.name}`")
+        return pa.nulls(len(values), column.type)
+
+
+_CANNOT_HOLD: Final = (pa.ArrowInvalid, ArithmeticError, ValueError, TypeError)
+
+
+def _holds(kind: pa.DataType, value: Any) -> bool:
+    try:
+        _array([value], kind)
+    except _CANNOT_HOLD:
+        return False
+    return True
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if "decimal" in str(kind):
+        values = [_exact(value, kind) for value in values]
+    return pa.array(values, kind)
+
+
+def _exact(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with its decimals at the scale of their types; raises ArithmeticError if one has more digits.
+
+    pyarrow must get no others: it ends the process with a segmentation fault at 1e-400000000.
+    """
+    if value is None:
+        return None
+    if pa.types.is_decimal(kind):
+        context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+        return value.quantize(Decimal(1).scaleb(-kind.scale), context=context)
+    if pa.types.is_struct(kind):
+        return {each.name: _exact(value[each.name], each.type) for each in kind.fields}
+    if pa.types.is_map(kind):
+        return {key: _exact(item, kind.item_type) for key, item in value.items()}
+    return [_exact(item, kind.value_type) for item in value] if _is_list(kind) else value
+
+
+def _in_utc(value: datetime) -> datetime:
+    return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+
+
+def _python_type(kind: pa.DataType, strict: bool) -> Any:
+    """Return the type into which values of a column are decoded; that of null if the column takes no JSON value."""
+    for is_of, python_type in _SIMPLE_TYPES:
+        if is_of(kind):
+            return python_type
+    if pa.types.is_integer(kind):
+        low = -(1 << kind.bit_width - 1) if pa.types.is_signed_integer(kind) else 0
+        return Annotated[int, msgspec.Meta(ge=low, le=low + (1 << kind.bit_width) - 1)]
+    if pa.types.is_timestamp(kind):
+        return datetime if kind.tz is None else Annotated[datetime, msgspec.Meta(tz=True)]
+    if pa.types.is_struct(kind):
+        return _structure(kind.fields, [_python_type(each.type, strict) for each in kind.fields], strict)
+    if pa.types.is_map(kind):
+        return dict[str, _python_type(kind.item_type, strict) | None] if _is_text(kind.key_type) else type(None)  # type: ignore[misc]
+    return list[_python_type(kind.value_type, strict) | None] if _is_list(kind) else type(None)  # type: ignore[misc]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_nested(kind: pa.DataType) -> bool:
+    return bool(_is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind))
+
+
+_LARGEST_FLOAT32: Final = 3.4028234663852886e38
+_SIMPLE_TYPES: Final[Sequence[tuple[Callable[[pa.DataType], bool], Any]]] = (
+    (_is_text, str),
+    (pa.types.is_boolean, bool),
+    (pa.types.is_float64, float),
+    (pa.types.is_float32, Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32)]),
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_date, date),
+    (pa.types.is_time, time),
+    (_is_binary, bytes),
+)
+
+
+def _structure(columns: Iterable[pa.Field], kinds: Iterable[Any], strict: bool) -> Any:
+    names = {f"c{number}": each.name for number, each in enumerate(columns)}
+    fields = [
+        (attribute, kind if kind is msgspec.Raw or kind is Any else kind | None, None)
+        for attribute, kind in zip(names, kinds, strict=True)
+    ]
+    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=strict, gc=False)
