@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sqlite3
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -207,6 +210,133 @@ def test_a_table_that_could_get_a_row_twice_is_refused(database: Database, tmp_p
     assert "so a repetition would add a row twice" in unsafe
     assert (response.accepted, response.error_class) == (False, "TableUnusable")
     assert good is None
+
+
+POISON = {
+    "a generated column": (
+        "ALTER TABLE orders ADD COLUMN twice numeric GENERATED ALWAYS AS (amount * 2) VIRTUAL",
+        "",
+        {"id": "x", "twice": 1},
+    ),
+    "more columns than a table gets": ("", "new_columns: add", {f"c{number}": 1 for number in range(201)}),
+    "a name that cannot be added": (
+        "ALTER TABLE orders ADD COLUMN city text",
+        "new_columns: add",
+        {"CITY": 1, "xmin": 1, "x y": 2},
+    ),
+    "a nested value beyond all limits": ("", "", b'{"id": ' + b"[" * 3_000 + b"]" * 3_000 + b"}"),
+    "half of a surrogate pair": ("", "", b'{"id": "\\ud800"}'),
+    "a character that would end the text": ("", "", b'{"id": "a\\u0000b"}'),
+}
+
+
+@pytest.mark.parametrize("name", list(POISON))
+def test_one_event_never_keeps_others_out_of_the_table(database: Database, tmp_path: Path, name: str) -> None:
+    """Whatever its payload has, the rows beside it are written, and the error is of this event."""
+    statement, fields, poison = POISON[name]
+    if statement:
+        database.run(statement)
+    responses = delivered(database, tmp_path, requests_of({"id": "a"}, poison, {"id": "b"}), fields)
+
+    assert [each.accepted for each in responses] == [True, False, True]
+    assert responses[1].error_class in ("MessageRefused", "TableUnusable")
+    assert "but the payload is not" not in str(responses[1].error) or "nested" in name
+    assert database.rows("SELECT id FROM orders ORDER BY id") == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("statements", "poison"),
+    [
+        (["CREATE INDEX ON orders (note)"], {"note": "".join(map(chr, range(0x4E00, 0x6E00)))}),
+        (
+            [
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN IF new.id = 'x' THEN RAISE EXCEPTION 'not x'; END IF; RETURN new; END $$",
+                "CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse()",
+            ],
+            {"id": "x"},
+        ),
+        (["ALTER TABLE orders ADD COLUMN kind regclass"], {"kind": "no_such_table"}),
+    ],
+    ids=["a value too long for an index", "an error of a trigger", "a name of no table"],
+)
+def test_an_error_of_one_row_is_of_no_other(
+    database: Database, tmp_path: Path, statements: list[str], poison: dict[str, str]
+) -> None:
+    """PostgreSQL reports these errors like those of a statement, but other rows of it are written."""
+    for statement in statements:
+        database.run(statement)
+    good = [{"id": f"A-{number}"} for number in range(20)]
+    responses = delivered(database, tmp_path, requests_of(*good, poison, *good))
+
+    assert [number for number, each in enumerate(responses) if not each.accepted] == [20]
+    assert database.rows("SELECT count(*) FROM orders") == [(40,)]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_user_without_the_right_is_told_before_anything_is_sent(database: Database, tmp_path: Path) -> None:
+    """The check finds the missing right; a delivery is tried again, and few statements are."""
+    login = f"u{uuid.uuid4().hex[:8]}"
+    database.run(f"CREATE ROLE {login} LOGIN")
+    database.run(f"GRANT SELECT ON orders TO {login}")
+    database.run("CREATE UNIQUE INDEX by_id ON orders (id)")
+    mine = replace(database.connection, login=login)
+    limited = Database(database.engine, mine)
+    try:
+        with closing(opened(limited, tmp_path)) as target:
+            no_insert = target.check()  # type: ignore[attr-defined]
+        responses = delivered(limited, tmp_path, requests_of(*({"id": str(number)} for number in range(100))))
+        database.run(f"GRANT INSERT ON orders TO {login}")
+        with closing(opened(limited, tmp_path, "key: [id]")) as target:
+            no_update = target.check()  # type: ignore[attr-defined]
+        database.run(f"GRANT UPDATE (amount) ON orders TO {login}")
+        with closing(opened(limited, tmp_path, "key: [id]")) as target:
+            good = target.check()  # type: ignore[attr-defined]
+    finally:
+        database.run(f"DROP OWNED BY {login}")
+        database.run(f"DROP ROLE {login}")
+
+    assert "permission denied for table orders" in no_insert
+    assert {(each.accepted, each.error_class) for each in responses} == {(False, "DatabaseError")}
+    assert "may not update the table 'orders'" in no_update
+    assert good is None
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_server_that_is_frozen_does_not_hold_a_push(database: Database, tmp_path: Path) -> None:
+    """The client waits a little longer than the timeout, and no longer."""
+    with closing(opened(database, tmp_path, "timeout: 1s")) as target:
+        assert [
+            each.accepted for _, each in target.deliver(requests_of({"id": "1"}), now() + timedelta(seconds=9))
+        ] == [True]
+        ((backend,),) = database.rows(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'eventbridge' AND datname = current_database()"
+        )
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            ((_, response),) = target.deliver(requests_of({"id": "2"}), now() + timedelta(seconds=9))
+            passed = time.monotonic() - began
+        finally:
+            os.kill(backend, signal.SIGCONT)
+
+    assert (response.accepted, response.error_class) == (False, "DatabaseUnavailable")
+    assert "the server has not responded for 3 s" in str(response.error)
+    assert 3.0 <= passed < 8.0
+
+
+def test_columns_of_any_name_are_written(database: Database, tmp_path: Path) -> None:
+    """Quotes, backslashes, dots and percent signs in names that the table has are no part of a statement."""
+    names = ["it's", 'q"x', "b\\y", "Gr\u00f6\u00dfe", "100%s", "a:b", "a.b", "$[0]"]
+    quoted = database.engine.dialect.identifier_preparer.quote_identifier
+    columns = ", ".join(f"{quoted(name)} text" for name in names)
+    database.run("DROP TABLE orders")
+    database.run(f"CREATE TABLE orders (delivery_id text UNIQUE, {columns})")
+    responses = delivered(database, tmp_path, requests_of({name: name for name in names}))
+
+    assert [(each.accepted, each.error) for each in responses] == [(True, None)]
+    assert [row[1:] for row in database.rows("SELECT * FROM orders")] == [tuple(names)]
 
 
 def test_a_database_that_is_away_is_tried_again(tmp_path: Path) -> None:

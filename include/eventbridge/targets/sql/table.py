@@ -6,12 +6,14 @@ arrive as they were written, and a thousand rows are one statement.
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Engine, inspect
-from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy.exc import NoSuchTableError, SAWarning
 
 from eventbridge.targets.sql.fields import COLUMN, SqlFields
 
@@ -20,6 +22,10 @@ from eventbridge.targets.sql.fields import COLUMN, SqlFields
 MAX_COLUMNS: Final = 200
 #: The JSON text of no value.
 NULL: Final = b"null"
+
+
+# A row may have columns of any type, because the database converts the values.
+warnings.filterwarnings("ignore", "Did not recognize type", SAWarning)
 
 
 class TableUnusable(Exception):
@@ -32,7 +38,8 @@ class Table:
 
     name: str  # quoted
     dialect: str
-    columns: set[str]
+    columns: set[str]  # that a row may set
+    computed: set[str]  # that the database sets
     rule: SqlFields
     _quote: Any = field(repr=False, default=None)
 
@@ -46,9 +53,30 @@ class Table:
         if self.dialect == "postgresql":
             rows = f"SELECT {listed} FROM json_populate_recordset(NULL::{self.name}, CAST(%(rows)s AS json))"
         else:
-            values = ", ".join(f"json_extract(value, '$.\"{name}\"')" for name in columns)
+            values = ", ".join(f"json_extract(value, '$[{index}]')" for index in range(len(columns)))
             rows = f"SELECT {values} FROM json_each(:rows) WHERE true"
         return f"INSERT INTO {self.name} ({listed}) {rows} ON CONFLICT ({target}) {act}"
+
+    def why_no_rows(self, connection: Connection) -> str | None:
+        """Return which right is missing for any row; writes nothing. Raises SQLAlchemyError if the database does."""
+        statement = self.statement(self.conflict_columns)
+        if self.dialect != "postgresql":
+            connection.exec_driver_sql("EXPLAIN " + statement.replace(":rows", "'[]'"))
+            return None
+        connection.exec_driver_sql("EXPLAIN " + statement.replace("%(rows)s", "'[]'"))
+        query = "SELECT has_any_column_privilege(%(name)s, 'UPDATE')"
+        if self.rule.key and not connection.exec_driver_sql(query, {"name": self.name}).scalar():
+            return f"the user may not update the table {self.rule.table!r}, as key requires. Grant UPDATE"
+        return None
+
+    def row(self, values: Sequence[tuple[str, bytes]]) -> str:
+        """Return an item of the parameter `rows`: an object in PostgreSQL; in SQLite, whose paths cannot name every
+        column, an array.
+        """
+        if self.dialect == "postgresql":
+            members = ",".join(f"{json.dumps(name)}:{value.decode()}" for name, value in values)
+            return f"{{{members}}}"
+        return f"[{','.join(value.decode() for _, value in values)}]"
 
     @property
     def conflict_columns(self) -> tuple[str, ...]:
@@ -80,10 +108,12 @@ def read_table(engine: Engine, rule: SqlFields) -> Table:
     full = f"{preparer.quote_identifier(schema)}.{quoted}" if schema else quoted
     look = inspect(engine)
     try:
-        columns = {each["name"] for each in look.get_columns(name, schema or None)}
+        found = look.get_columns(name, schema or None)
     except NoSuchTableError:
         raise TableUnusable(f"there is no table {rule.table!r}. Create it, or correct table") from None
-    table = Table(full, engine.dialect.name, columns, rule, preparer.quote_identifier)
+    computed = {each["name"] for each in found if "computed" in each or _is_always_numbered(each)}
+    columns = {each["name"] for each in found} - computed
+    table = Table(full, engine.dialect.name, columns, computed, rule, preparer.quote_identifier)
     wanted = set(table.conflict_columns)
     missing = sorted(wanted - columns)
     if missing:
@@ -101,6 +131,10 @@ def read_table(engine: Engine, rule: SqlFields) -> Table:
             f"add a row twice. {_remedy(table, wanted)}"
         )
     return table
+
+
+def _is_always_numbered(column: Any) -> bool:
+    return bool((column.get("identity") or {}).get("always"))
 
 
 def _remedy(table: Table, wanted: set[str]) -> str:

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from eventbridge.config.connection import Connection as Credentials
-from eventbridge.config.connection import require_type
-from eventbridge.errors import ConnectionUnusable, PackageMissing
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
+from eventbridge.targets.lines import holds_json
 from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Request
+from eventbridge.targets.sql.database import (
+    class_of,
+    is_about_values,
+    is_column_there,
+    may_be_about_rows,
+    open_database,
+    text_of,
+)
 from eventbridge.targets.sql.fields import SqlFields
 from eventbridge.targets.sql.table import MAX_COLUMNS, NULL, Table, TableUnusable, read_table
 
 #: The maximum number of rows, and of their bytes, in one transaction.
 _MAX_ROWS: Final = 1_000
 _MAX_BYTES: Final = 4 << 20
-_TYPES: Final = ("postgres", "postgresql", "sqlite")
-#: The maximum length of a database's message in a record of an attempt.
-_MAX_TEXT: Final = 500
+#: The number of rows that are tried alone before all rows of a transaction count as failed.
+_PROBES: Final = 8
 
 
 @dataclass
@@ -45,19 +47,26 @@ class _Row:
     text: str = ""
 
 
+class _Failure(NamedTuple):
+    """Why a delivery has no row."""
+
+    error_class: str
+    error: str
+
+
 @dataclass
 class _Group:
-    """Requests that are written in one transaction; `refused` ends up without a row."""
+    """Requests that are written in one transaction; `failed` end up without a row."""
 
     rows: list[_Row] = field(default_factory=list)
-    refused: list[tuple[int, str]] = field(default_factory=list)
+    failed: list[tuple[int, _Failure | None]] = field(default_factory=list)
 
 
 class SqlTarget:
     """Writes rows in transactions of up to 1,000, each row under its delivery's id or its key.
 
-    A repetition finds the row and adds none. If the database refuses a transaction because of a value, its rows are
-    tried in halves, so that all rows but the refused one are written.
+    A repetition finds the row and adds none. If the database refuses a transaction because of a row, its rows are tried
+    in halves, so that all rows but the refused one are written.
     """
 
     flush_every = 1
@@ -89,12 +98,13 @@ class SqlTarget:
     def check(self) -> str | None:
         """Return why no row could be written, or None if the table is there; writes nothing."""
         try:
-            read_table(self._engine, self._rule)
+            table = read_table(self._engine, self._rule)
+            with self._engine.connect() as connection:
+                return table.why_no_rows(connection)
         except TableUnusable as problem:
             return str(problem)
         except SQLAlchemyError as error:
-            return f"{self._where}: {_text(error)}"
-        return None
+            return f"{self._where}: {text_of(error)}"
 
     def close(self) -> None:
         """Close the connection."""
@@ -109,101 +119,137 @@ class SqlTarget:
 
     def _write_all(self, requests: Sequence[Request], started_at: datetime) -> Iterator[tuple[int, Response]]:
         """Write requests, and return their responses; an error of the database itself is the response of all."""
+        failed: Sequence[tuple[int, _Failure | None]]
         try:
             group = self._prepare(requests)
-            outcomes = list(self._write(group.rows))
+            failed = group.failed + list(self._write(group.rows))
         except TableUnusable as error:
-            yield from self._failed(requests, started_at, "TableUnusable", str(error))
-            return
+            failure = _Failure("TableUnusable", str(error))
+            failed = [(request.index, failure) for request in requests]
         except SQLAlchemyError as error:
             self._forget()
-            name = "DatabaseUnavailable" if isinstance(error, OperationalError) else "DatabaseError"
-            yield from self._failed(requests, started_at, name, f"{self._where}: {_text(error)}")
-            return
+            failed = [(request.index, self._failure(error)) for request in requests]
         duration_ms = self._since(started_at)
-        for index, problem in group.refused + outcomes:
+        for index, problem in failed:
             if problem is None:
                 yield index, Response(True, started_at, duration_ms)
             else:
-                yield index, Response(False, started_at, duration_ms, error_class="MessageRefused", error=problem)
+                name, text = problem
+                yield index, Response(False, started_at, duration_ms, error_class=name, error=text)
 
-    def _failed(
-        self, requests: Sequence[Request], started_at: datetime, name: str, text: str
-    ) -> Iterator[tuple[int, Response]]:
-        duration_ms = self._since(started_at)
-        for request in requests:
-            yield request.index, Response(False, started_at, duration_ms, error_class=name, error=text)
+    def _failure(self, error: SQLAlchemyError) -> _Failure:
+        return _Failure(class_of(error), f"{self._where}: {text_of(error)}")
 
     def _since(self, started_at: datetime) -> float:
         return max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
 
     def _prepare(self, requests: Sequence[Request]) -> _Group:
         """Return the rows of requests, and add columns if the rule says so."""
-        table = self._known_table()
         group = _Group()
         for request in requests:
             members = _object(request.payload)
             if members is None:
-                what = "a row is a JSON object, but the payload is not. Let the transform of the target produce one"
-                group.refused.append((request.index, what))
+                group.failed.append((request.index, _Failure("MessageRefused", _why_no_object(request.payload))))
                 continue
             row = _Row(request, members)
-            if self._rule.new_columns == "add" and (lacking := table.additions(members)):
-                table = self._add_columns(table, lacking)
-            problem = self._fit(table, row)
+            problem = self._add_columns(members) if self._rule.new_columns == "add" else None
+            if problem is None and (text := self._fit(self._known_table(), row)) is not None:
+                problem = _Failure("MessageRefused", text)
             if problem is None:
                 group.rows.append(row)
             else:
-                group.refused.append((request.index, problem))
+                group.failed.append((request.index, problem))
         return group
 
     def _fit(self, table: Table, row: _Row) -> str | None:
         """Set the columns and the text of a row, or return why it has none."""
         unknown = [name for name in row.members if name not in table.columns]
-        if unknown and self._rule.new_columns == "refuse":
-            return (
-                f"the table {self._rule.table!r} has no column {unknown[0][:80]!r}. Add it, let the transform leave it "
-                "out, or write new_columns: ignore or add"
-            )
-        if self._rule.new_columns == "add" and any(row.members[name] != NULL for name in unknown):
-            return f"{unknown[0][:80]!r} cannot be the name of a column. Write letters, digits and _ only"
+        if self._rule.new_columns != "ignore":
+            lost = unknown if self._rule.new_columns == "refuse" else [x for x in unknown if row.members[x] != NULL]
+            if lost:
+                return self._why_lost(table, lost[0])
         values = {name: value for name, value in row.members.items() if name not in unknown}
         lacking = [name for name in self._rule.key if values.get(name, NULL) == NULL]
         if lacking:
             return f"the payload has no value for {lacking[0]!r}, a column of the key"
         if self._rule.delivery_id in table.columns:
             values[self._rule.delivery_id] = json.dumps(row.request.delivery_id).encode()
+        if (
+            table.dialect == "sqlite"
+            and (name := next(filter(lambda x: _is_unfit(values[x]), values), None)) is not None
+        ):
+            return f"the text of the member {name[:80]!r} has the character NUL, at which SQLite would cut it"
         row.columns = tuple(sorted(values))
-        row.text = "{" + ",".join(f'"{name}":{values[name].decode()}' for name in row.columns) + "}"
+        row.text = table.row([(name, values[name]) for name in row.columns])
         return None
 
-    def _write(self, rows: Sequence[_Row]) -> Iterator[tuple[int, str | None]]:
-        """Write rows in one transaction, or in smaller ones if the database refuses a value."""
+    def _why_lost(self, table: Table, name: str) -> str:
+        """Return why a member of a payload has no column."""
+        if name in table.computed:
+            return (
+                f"the database itself sets the column {name[:80]!r} of the table {self._rule.table!r}. Let the "
+                "transform leave it out, or write new_columns: ignore"
+            )
+        if self._rule.new_columns == "refuse":
+            return (
+                f"the table {self._rule.table!r} has no column {name[:80]!r}. Add it, let the transform leave it "
+                "out, or write new_columns: ignore or add"
+            )
+        return (
+            f"{name[:80]!r} cannot be the name of a new column. Write letters, digits and _ only, and no name that the "
+            "database uses or that differs from another one only in case"
+        )
+
+    def _write(self, rows: Sequence[_Row], *, is_half: bool = False) -> Iterator[tuple[int, _Failure | None]]:
+        """Write rows in one transaction, or in smaller ones if the database refuses a row.
+
+        Raises DBAPIError if the database would refuse any other row too.
+        """
         if not rows:
             return
         try:
             self._transact(rows)
         except DBAPIError as error:
-            if not _is_about_values(error):
+            if not may_be_about_rows(error):
                 raise
             if len(rows) == 1:
-                yield rows[0].request.index, f"{self._where} refuses the row: {_text(error)}"
+                refused = _Failure("MessageRefused", f"{self._where} refuses the row: {text_of(error)}")
+                yield rows[0].request.index, refused if is_about_values(error) else self._failure(error)
                 return
+            if not (is_half or is_about_values(error) or self._takes_any(rows)):
+                raise
             half = len(rows) // 2
-            yield from self._write(rows[:half])
-            yield from self._write(rows[half:])
+            yield from self._write(rows[:half], is_half=True)
+            yield from self._write(rows[half:], is_half=True)
             return
         for row in rows:
             yield row.request.index, None
 
+    def _takes_any(self, rows: Sequence[_Row]) -> bool:
+        """Return whether the database would take one of some rows; writes nothing, because rows have an order."""
+        for row in rows[:: max(1, len(rows) // _PROBES)]:
+            try:
+                with self._connected().begin() as transaction:
+                    self._execute([row])
+                    transaction.rollback()
+            except DBAPIError as error:
+                if not may_be_about_rows(error):
+                    raise
+            else:
+                return True
+        return False
+
     def _transact(self, rows: Sequence[_Row]) -> None:
-        table = self._known_table()
         connection = self._connected()
         reach("target.send")
         with connection.begin():
-            for columns, texts in self._statements(rows):
-                connection.exec_driver_sql(table.statement(columns), {"rows": f"[{','.join(texts)}]"})
+            self._execute(rows)
         reach("target.responded")
+
+    def _execute(self, rows: Sequence[_Row]) -> None:
+        table, connection = self._known_table(), self._connected()
+        for columns, texts in self._statements(rows):
+            connection.exec_driver_sql(table.statement(columns), {"rows": f"[{','.join(texts)}]"})
 
     def _statements(self, rows: Sequence[_Row]) -> Iterator[tuple[tuple[str, ...], Sequence[str]]]:
         """Yield the columns and rows of each statement, which sets the same columns in each of its rows.
@@ -237,22 +283,30 @@ class SqlTarget:
             self._connection = self._engine.connect()
         return self._connection
 
-    def _add_columns(self, table: Table, lacking: dict[str, str]) -> Table:
-        """Add columns that a row needs, and return the table as it is then."""
+    def _add_columns(self, members: Mapping[str, bytes]) -> _Failure | None:
+        """Add columns that a row needs; return why they cannot be added."""
+        table = self._known_table()
+        lacking = table.additions(members)
+        if not lacking:
+            return None
         if len(table.columns) + len(lacking) > MAX_COLUMNS:
-            raise TableUnusable(
+            return _Failure(
+                "TableUnusable",
                 f"the table {self._rule.table!r} would get more than {MAX_COLUMNS} columns. Let the transform of the "
-                "target leave members out, or write new_columns: refuse or ignore"
+                "target leave members out, or write new_columns: refuse or ignore",
             )
+        failure = None
         for statement in lacking.values():
             try:
                 with self._connected().begin():
                     self._connected().exec_driver_sql(statement)
-            except OperationalError:
-                if table.dialect != "sqlite":  # where it fails if another process was faster
+            except DBAPIError as error:
+                if not may_be_about_rows(error):
                     raise
+                if not is_column_there(error):  # it is also if another process was faster
+                    failure = self._failure(error)
         self._table = read_table(self._engine, self._rule)
-        return self._table
+        return failure
 
     def _forget(self) -> None:
         self.close()
@@ -283,87 +337,20 @@ def _object(payload: bytes) -> dict[str, bytes] | None:
         return None
 
 
-def _is_about_values(error: DBAPIError) -> bool:
-    """Return whether a database refuses a value or a row, and not the statement or the session."""
-    state = getattr(error.orig, "sqlstate", None)
-    if state is None:  # SQLite
-        return isinstance(error, DataError | IntegrityError)
-    return str(state)[:2] in ("21", "22", "23")  # cardinality, data and integrity of SQL's classes of errors
+def _why_no_object(payload: bytes) -> str:
+    if holds_json(payload) and payload.lstrip()[:1] == b"{":
+        return (
+            "no column can hold the payload, because it has half of a surrogate pair, or is nested too deep. Let the "
+            "transform of the target leave that member out"
+        )
+    return "a row is a JSON object, but the payload is not. Let the transform of the target produce one"
 
 
-def _text(error: SQLAlchemyError) -> str:
-    """Return a database's message on one line, without the statement and its parameters."""
-    orig = getattr(error, "orig", None)
-    primary = getattr(getattr(orig, "diag", None), "message_primary", None)
-    return " ".join(str(primary or orig or error).split())[:_MAX_TEXT]
+def _is_unfit(value: bytes) -> bool:
+    """Return whether a JSON text is a string with the character NUL."""
+    return value[:1] == b'"' and b"\\u0000" in value and "\0" in msgspec.json.decode(value)
 
 
 def open_sql(opening: TargetSetup[SqlFields]) -> SqlTarget:
     """Return an SQL target; reads its connection now. Raises ConnectionUnusable if it cannot be used."""
-    target = opening.target
-    connection = opening.connections(target.connection)
-    require_type(connection, _TYPES, f"target {target.name!r} of rule {opening.rule!r}")
-    if connection.type == "sqlite":
-        engine = _sqlite(connection, opening)
-    else:
-        engine = _postgresql(connection, target.timeout_seconds)
-    return SqlTarget(engine, target, clock=opening.clock)
-
-
-def _sqlite(connection: Credentials, opening: TargetSetup[SqlFields]) -> Engine:
-    text = connection.host or f"/{connection.schema}"
-    path = Path(text)
-    if not path.is_absolute():
-        raise ConnectionUnusable(
-            f"Connection {connection.id!r} must have the absolute path of a SQLite file as its host."
-        )
-    if opening.locations.owns_file(str(path.parent), [path.name]):
-        raise ConnectionUnusable(f"Connection {connection.id!r} names a file of EventBridge itself. Name another file.")
-    if not path.is_file():
-        raise ConnectionUnusable(
-            f"Connection {connection.id!r}: there is no file {str(path)!r}. Create the database first."
-        )
-    return create_engine(
-        URL.create("sqlite", database=str(path)),
-        poolclass=NullPool,
-        connect_args={"timeout": opening.target.timeout_seconds, "check_same_thread": False},
-    )
-
-
-def _postgresql(connection: Credentials, seconds: float) -> Engine:
-    if not connection.host:
-        raise ConnectionUnusable(
-            f"Connection {connection.id!r} names no host. Give it the host of the PostgreSQL server."
-        )
-    url = URL.create(
-        "postgresql+psycopg",
-        connection.login or None,
-        connection.password or None,
-        connection.host,
-        connection.port or 5432,
-        connection.schema or None,
-    )
-    options: dict[str, Any] = {
-        "connect_timeout": max(2, math.ceil(seconds)),
-        "application_name": "eventbridge",
-        "client_encoding": "UTF8",
-    }
-    options |= {name: str(value) for name, value in connection.extra.items() if name in _EXTRAS}
-    try:
-        engine = create_engine(url, poolclass=NullPool, connect_args=options)
-    except ModuleNotFoundError as error:
-        raise PackageMissing.from_import_error(error) or error from None
-
-    @event.listens_for(engine, "connect")
-    def limit(raw: Any, _: object) -> None:
-        milliseconds = str(round(seconds * 1_000))
-        with raw.cursor() as cursor:
-            cursor.execute("SELECT set_config('statement_timeout', %s, false)", [milliseconds])
-            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [milliseconds])
-        raw.commit()
-
-    return engine
-
-
-#: The extras of a PostgreSQL connection that libpq knows, as Airflow's connections have them.
-_EXTRAS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "target_session_attrs")
+    return SqlTarget(open_database(opening), opening.target, clock=opening.clock)
