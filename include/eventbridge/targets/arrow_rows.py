@@ -159,7 +159,11 @@ class RowConverter:
             columns, before = [], len(rejected)
             for position, column in enumerate(schema):
                 if column.name == self.delivery_id:
-                    ids = delivery_ids if len(numbers) == len(decoded) else delivery_ids.take(pa.array(numbers))
+                    ids = (
+                        delivery_ids
+                        if len(numbers) == len(decoded)
+                        else delivery_ids.take(pa.array(numbers, pa.int64()))
+                    )
                     columns.append(pa.array(map(delivery_id_text, ids.to_pylist()), column.type))
                     continue
                 values = list(map(attrgetter(f"c{position}"), rows))
