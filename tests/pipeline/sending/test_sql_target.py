@@ -275,7 +275,7 @@ def test_an_error_of_one_row_is_of_no_other(
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_a_user_without_the_right_is_told_before_anything_is_sent(database: Database, tmp_path: Path) -> None:
+def test_the_check_finds_a_missing_right(database: Database, tmp_path: Path) -> None:
     """The check finds the missing right; a delivery is tried again, and few statements are."""
     login = f"u{uuid.uuid4().hex[:8]}"
     database.run(f"CREATE ROLE {login} LOGIN")

@@ -39,16 +39,16 @@ class LimitedSession(psycopg.Connection[Any]):
         return super().wait(gen if self._seconds is None else self._limited(gen, self._seconds), *arguments, **named)
 
     def _limited(self, gen: PQGen[T], seconds: float) -> PQGen[T]:
-        """Pass a generator's wishes on; psycopg sends 0 ten times a second while nothing comes."""
+        """Pass what a generator waits for on; psycopg sends 0 ten times a second while nothing comes."""
         end = time.monotonic() + seconds
         try:
-            wish = next(gen)
+            waits_for = next(gen)
             while True:
-                ready = yield wish
+                ready = yield waits_for
                 if not ready and time.monotonic() >= end:
                     self.pgconn.finish()
                     raise OperationalError(f"the server has not responded for {seconds:g} s")
-                wish = gen.send(ready)
+                waits_for = gen.send(ready)
         except StopIteration as ended:
             value: T = ended.value
             return value
