@@ -7,6 +7,7 @@ of its task SDK in a task's process. Only attributes that both have are read, or
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,10 @@ RUN_FAILED = f"{TYPE_PREFIX}dag_run.failed"
 
 #: The maximum length of the text of an error.
 ERROR_LENGTH = 1_000
+
+#: The maximum length of the text that is masked, because an exception may hold a whole response. It is longer than any
+#: secret: half a secret would not be recognised.
+_MASKED_LENGTH = 50_000
 
 Event = dict[str, Any]
 
@@ -90,8 +95,7 @@ def task_instance_event(
         "end_date": ti.end_date if ended else None,
         "duration": _seconds(ti.start_date, ti.end_date) if ended else None,
         "error_type": type(error).__name__ if isinstance(error, BaseException) else None,
-        # cut before it is masked as well, because an exception may hold a whole response
-        "error": None if error is None else mask(str(error)[: 2 * ERROR_LENGTH])[:ERROR_LENGTH],
+        "error": None if error is None else mask(str(error)[:_MASKED_LENGTH])[:ERROR_LENGTH],
     }
     identity = (ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.try_number)
     return _event("task_instance", state, identity, f"{ti.dag_id}/{ti.run_id}", data, source, now)
@@ -100,11 +104,13 @@ def task_instance_event(
 def asset_changed_event(emitted: Any, source: str, now: datetime) -> Event:
     """Return the event of an asset that changed, with the `extra` that the task gave it.
 
-    Airflow passes no id of the change, so its id depends on the time.
+    Airflow passes no id of the change, so its id depends on the time. An `extra` that is not JSON is left out.
     """
+    extra, extra_error = _json(emitted.extra)
     data = {
         "asset": {"name": emitted.asset.name, "uri": emitted.asset.uri, "group": emitted.asset.group},
-        "extra": emitted.extra,
+        "extra": extra,
+        "extra_error": extra_error,
         "source_dag_id": emitted.source_dag_id,
         "source_run_id": emitted.source_run_id,
         "source_task_id": emitted.source_task_id,
@@ -143,6 +149,14 @@ def _event(
             if value is not None
         },
     }
+
+
+def _json(value: object) -> tuple[Any, str | None]:
+    """Return a value as JSON has it, or why JSON cannot; the bus would refuse all events beside such a value."""
+    try:
+        return json.loads(json.dumps(value, default=str, allow_nan=False)), None
+    except (TypeError, ValueError, RecursionError) as error:
+        return None, f"{type(error).__name__}: {error}"[:ERROR_LENGTH]
 
 
 def _text(state: object) -> str:

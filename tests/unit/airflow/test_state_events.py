@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +103,15 @@ def test_the_error_of_a_try_is_masked_and_short() -> None:
     assert len(event["data"]["error"]) == ERROR_LENGTH
 
 
+def test_a_long_secret_is_masked_although_the_error_is_cut() -> None:
+    """Half a secret is one too: it is removed before the text is cut."""
+    secret = "".join(f"K{number:05d}" for number in range(500))
+    error = ValueError("the server refuses " + secret)
+    event = task_instance_event(a_try(), "failed", "/airflow", NOW, error, lambda text: text.replace(secret, "***"))
+
+    assert event["data"]["error"] == "the server refuses ***"
+
+
 def test_a_task_instance_of_the_database_has_no_task() -> None:
     """In the api-server, only what the database has is known."""
     data = task_instance_event(a_try(task=None), "failed", "/airflow", NOW, "set to failed")["data"]
@@ -110,16 +120,45 @@ def test_a_task_instance_of_the_database_has_no_task() -> None:
     assert {"operator", "owner", "error_type"} & set(data) == set()
 
 
-def test_the_event_of_an_asset_has_its_extra() -> None:
-    """A rule can compare what the task reported, such as a number of rows."""
-    emitted = SimpleNamespace(
+def changed(extra: object) -> Any:
+    """Return what Airflow passes for an asset that changed."""
+    return SimpleNamespace(
         asset=SimpleNamespace(name="orders", uri="s3://lake/orders", group="asset"),
-        extra={"rows": 5000},
+        extra=extra,
         **dict.fromkeys(("source_dag_id", "source_run_id", "source_task_id"), "x"),
         source_map_index=-1,
         partition_key=None,
     )
-    event = asset_changed_event(emitted, "/airflow", NOW)
+
+
+def nested(depth: int) -> object:
+    found: object = 1
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        ({("a", "b"): 1}, "TypeError: keys must be str"),
+        ({"x": float("nan")}, "ValueError: Out of range float values"),
+        (nested(100_000), "RecursionError: maximum recursion depth"),
+    ],
+    ids=["a key that is no text", "not a number", "nested too deep"],
+)
+def test_an_extra_that_is_not_json_does_not_keep_the_event_back(extra: object, reason: str) -> None:
+    """A watcher may report any object; the bus would refuse it, and each event beside it, for ever."""
+    data = json.loads(json.dumps(asset_changed_event(changed(extra), "/airflow", NOW)))["data"]
+
+    assert "extra" not in data
+    assert data["extra_error"].startswith(reason)
+    assert data["asset"]["name"] == "orders"
+
+
+def test_the_event_of_an_asset_has_its_extra() -> None:
+    """A rule can compare what the task reported, such as a number of rows."""
+    event = asset_changed_event(changed({"rows": 5000}), "/airflow", NOW)
 
     assert (event["type"], event["subject"]) == ("org.apache.airflow.asset.changed", "orders")
     assert event["data"]["extra"] == {"rows": 5000}
