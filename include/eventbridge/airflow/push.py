@@ -21,6 +21,7 @@ from eventbridge.model.chunk import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.runtime.stop import Stop
 
 if TYPE_CHECKING:
+    from eventbridge.delivery.push import PushReport
     from eventbridge.model.chunk import Chunk
 
 #: The time beyond its budget that a push may take to open the ledger, read the chunk, and receive the last responses.
@@ -44,6 +45,7 @@ class PushOperator(BaseOperator):
         self.chunk_id = chunk_id
         self._stop: Stop | None = None
         self._killed = False
+        self._report: PushReport | None = None
 
     @cached_property
     def chunk_name(self) -> str:
@@ -74,10 +76,16 @@ class PushOperator(BaseOperator):
             return
         self._stop = task_stop()
         with plain_failures(), stage() as runtime:
-            report = push(runtime, self.batch_id, self.chunk_id, self._stop)
-            log_report(sentences.push_report(runtime, report, self.batch_id, self.chunk_id))
+            self._report = push(runtime, self.batch_id, self.chunk_id, self._stop)
+            log_report(sentences.push_report(runtime, self._report, self.batch_id, self.chunk_id))
         if self._killed:
             self.log.warning("Airflow stopped the push; deliveries that were not sent become pending")
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the lineage of the push. Only OpenLineage's provider calls this, after the push has ended."""
+        from eventbridge.airflow.lineage import push_lineage
+
+        return push_lineage(self.batch_id, self.chunk_id, self._report)
 
     def on_kill(self) -> None:
         """Request that the push stops. It records its attempts first."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.delivery.push import push
+from eventbridge.delivery.push import PushReport, push
 from eventbridge.delivery.segments import is_of_streaming_task, responses_in, segments
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.chunk import SLOW_LANE_POOL
@@ -154,8 +154,8 @@ def push_and_settle(
     chunk_ids: Sequence[int],
     stop: Stop,
     only: Collection[tuple[str, str]] | None = None,
-) -> None:
-    """Push chunks of a batch, then settle it, schedule its retries and commit it.
+) -> list[PushReport]:
+    """Push chunks of a batch, then settle it, schedule its retries and commit it. Return the results of the pushes.
 
     `only` limits the push to the deliveries of these (rule, target) pairs. The function waits for chunks that another
     process is sending. If `stop` is set while another process is sending, the batch is left to that process.
@@ -168,15 +168,19 @@ def push_and_settle(
         pushes = [
             pool.submit(push, runtime, batch_id, chunk_id, stop, only, of_streaming_task) for chunk_id in chunk_ids
         ]
+    reports = []
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
-        if isinstance(error, EventBridgeError):
+        if error is None:
+            reports.append(done.result())
+        elif isinstance(error, EventBridgeError):
             # expected: deliveries without an outcome are settled as unknown and become pending
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
-        elif error is not None:
+        else:
             raise error
     if stop.is_set() and OtherClaims(runtime, batch_id).live():
-        return  # the process that is still sending finishes the batch
+        return reports  # the process that is still sending finishes the batch
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
     commit(runtime, batch_id)
+    return reports

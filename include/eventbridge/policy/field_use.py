@@ -48,6 +48,22 @@ def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> 
     return found
 
 
+def pattern_fields(rule: Rule) -> list[str]:
+    """Return the paths of the fields that a rule's pattern tests."""
+    try:
+        return list(dict.fromkeys(_pattern_paths(parse_pattern(rule.pattern))))
+    except PatternError:  # a newer version of the pattern language may accept it
+        return []
+
+
+def accepts_type(rule: Rule, type_: str) -> bool:
+    """Return whether a rule's pattern may accept events of a type."""
+    try:
+        return _accepts_type(parse_pattern(rule.pattern), type_) is not False
+    except PatternError:
+        return True
+
+
 def _uses(rule: Rule, change: SchemaChange) -> bool:
     try:
         pattern = parse_pattern(rule.pattern)
@@ -82,8 +98,7 @@ def _concerns(used: str, changed: str) -> bool:
 
 def _paths(rule: Rule, pattern: Pattern) -> Iterator[str]:
     """Yield the paths that a rule names, except `data` itself."""
-    fields = _fields((pattern.where, pattern.unless.pattern) if pattern.unless else (pattern.where,))
-    yield from (path_of(each.path) for each in fields)
+    yield from _pattern_paths(pattern)
     texts = [text for target in rule.targets.values() for text in _texts(target)]
     if rule.expect is not None:
         texts += rule.expect.fields
@@ -94,6 +109,11 @@ def _paths(rule: Rule, pattern: Pattern) -> Iterator[str]:
             continue
         if path != "data":
             yield path
+
+
+def _pattern_paths(pattern: Pattern) -> Iterator[str]:
+    parts = (pattern.where, pattern.unless.pattern) if pattern.unless else (pattern.where,)
+    yield from (path_of(each.path) for each in _fields(parts))
 
 
 def _fields(parts: Iterable[And]) -> Iterator[Field]:

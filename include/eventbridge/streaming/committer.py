@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import IO, Any, Final
 
 from eventbridge.config.settings import Settings
+from eventbridge.delivery.push import PushReport
 from eventbridge.model.batch import Batch
 from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.ingest.buffer import buffer
@@ -75,15 +76,15 @@ def reconcile(
     only: Collection[tuple[str, str]] | None = None,
     check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
-) -> None:
-    """Land, route, settle and commit a planned batch.
+) -> list[PushReport]:
+    """Land, route, settle and commit a planned batch, and return the results of its pushes.
 
     Until `stop` is set, deliveries without an outcome are sent, or only those to the targets in `only`. Messages in
     `taken` are not read from the bus again.
     """
     buffer(runtime, batch_id, check=check, taken=taken)
     chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, defers_budgeted=True)
-    push_and_settle(runtime, batch_id, chunks, stop, only)
+    return push_and_settle(runtime, batch_id, chunks, stop, only)
 
 
 class Committer:

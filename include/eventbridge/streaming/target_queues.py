@@ -40,8 +40,8 @@ class TargetQueues:
     A target has one run at a time, even while the previous open batch `before` is waiting for its last responses. New
     pieces wait in the target's queue until the target's live run takes them; if there is no live run, the next run
     does. If a pool has fewer slots than targets, the targets take turns. All batches share the `http` loop, so that
-    connections stay open. `engine` holds the runs and their outcomes. Only one thread at a time may use this object,
-    except for `has`.
+    connections stay open. `engine` holds the runs and their outcomes, and `delivered` counts the deliveries of the runs
+    that have ended. Only one thread at a time may use this object, except for `has`.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class TargetQueues:
         self._finishing = self._wound_down = False
         self._loop = http
         self._before = before
+        self.delivered: Counter[Key] = Counter()
         self.engine = TargetRuns(runtime, batch, Stop(), Threads("streaming", THREADS_AT_ONCE), http)
 
     def has(self, key: Key) -> bool:
@@ -188,6 +189,7 @@ class TargetQueues:
         """
         key = run.report.rule, run.report.target
         del self._runs[key]
+        self.delivered[key] += run.report.delivered
         live = self._live.pop(key, None)
         self._leaving.discard(key)
         self._keeping.discard(key)

@@ -12,9 +12,10 @@ import gc
 import logging
 import sys
 import threading
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eventbridge.delivery.garbage_collection import no_garbage_collection
@@ -56,7 +57,8 @@ _LEFT_SECONDS = 5.0
 
 @dataclass
 class StreamingSummary:
-    """The result of a streaming task: the number of committed batches and of events read.
+    """The result of a streaming task: the number of committed batches, of events read, and of deliveries by rule and
+    target.
 
     `backlog` is True if the task ended because more events were waiting than it could deliver within
     `backlog_seconds`.
@@ -65,6 +67,7 @@ class StreamingSummary:
     batches: int = 0
     events: int = 0
     backlog: bool = False
+    delivered: Counter[Key] = field(default_factory=Counter)
 
 
 def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
@@ -252,7 +255,9 @@ class _StreamingLoop:
 
     def _end(self, open_batch: StreamingBatch) -> None:
         """Close an open batch, if it has events and still belongs to this streaming task."""
-        if open_batch.end():
+        has_events = open_batch.end()
+        self._done.delivered.update(open_batch.targets.delivered)
+        if has_events:
             self._close_batch(open_batch)
             repeat_bus_commits(self._runtime, self._runner)
         self._taken.pop(open_batch.batch.batch_id, None)
@@ -283,7 +288,8 @@ class _StreamingLoop:
         return replace(self._runtime, settings=self._runtime.settings.model_copy(update={"push_timeout": budget}))
 
     def _close(self, runtime: Runtime, batch_id: str, stop: Stop, only: Collection[Key] | None = None) -> None:
-        reconcile(runtime, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
+        for report in reconcile(runtime, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id)):
+            self._done.delivered.update({(each.rule, each.target): each.delivered for each in report.targets})
         self._taken.pop(batch_id, None)
         self._done.batches += 1
 

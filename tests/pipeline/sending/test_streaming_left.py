@@ -16,7 +16,10 @@ from pipeline.sending.test_s3_target import Bucket
 from pipeline.streaming_tasks import a_streaming_task, crm_requests, ids, until
 
 from eventbridge.repair.audit import audit
+from eventbridge.runtime.stop import Stop
+from eventbridge.streaming.lease import Bounds
 from eventbridge.streaming.routing import targets_sent_at_close
+from eventbridge.streaming.task import deliver_streaming
 
 #: Batches so short that a test sees the next one.
 SHORT = f"runners: {{{RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}}}\n"
@@ -45,6 +48,23 @@ def test_the_deliveries_left_to_the_close_follow_from_the_target(sending: Sendin
 def lines_of(path: Path) -> list[dict[str, object]]:
     """Return what a file target wrote, in its order."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_streaming_task_counts_what_it_delivered_to_each_target(sending: Sending, tmp_path: Path) -> None:
+    """Deliveries that were sent at once and those that the close sent count alike; a failure does not count."""
+    targets = {
+        "crm": "/healthy/crm",
+        "refusing": "/status/400",
+        "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordering_key: $.data.customer}}",
+    }
+    sending.write(SHORT + rules(targets))
+    publish(sending, *(keyed(number, "a") for number in range(7)))
+
+    summary = deliver_streaming(sending.runtime, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=1))
+
+    assert +summary.delivered == {("orders", "crm"): 7, ("orders", "turns"): 7}
+    assert summary.delivered.keys() >= {("orders", "refusing")}
+    assert summary.events == 7
 
 
 def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path: Path) -> None:

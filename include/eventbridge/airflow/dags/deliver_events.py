@@ -110,6 +110,7 @@ class StreamingOperator(BaseOperator):
         super().__init__(**options)
         self.runner = runner
         self._stop = task_stop()
+        self._summary: StreamingSummary | None = None
 
     def execute(self, context: Context) -> None:
         """Deliver until the streaming task ends. Then plan a batch of the backlog, or skip the rest of the run."""
@@ -147,6 +148,12 @@ class StreamingOperator(BaseOperator):
                 batch_id = listen(runtime, self.runner, pools)
         share_batch_id(batch_id)
 
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the lineage of the task. Only OpenLineage's provider calls this, after the task has ended."""
+        from eventbridge.airflow.lineage import streaming_lineage
+
+        return streaming_lineage(self.runner, self._summary)
+
     def on_kill(self) -> None:
         """Request that the streaming task ends. It records its attempts first."""
         self._stop.set()
@@ -181,7 +188,7 @@ class StreamingOperator(BaseOperator):
             others_at_work=has_other_run,
         )
         began = runtime.ledger.now()
-        summary = deliver_streaming(runtime, self.runner, self._stop, bounds)
+        summary = self._summary = deliver_streaming(runtime, self.runner, self._stop, bounds)
         found = streaming_task_report(runtime, self.runner, began, summary)
         log_report(found)
         if found.is_warning:
