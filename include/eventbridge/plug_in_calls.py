@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 from weakref import WeakSet
 
-from eventbridge.errors import EventBridgeError, PlugInError
+from eventbridge.errors import EventBridgeError, PlugInError, UserError
 
 #: The maximum number of calls of one type that hang in this process; with so many, no further call begins.
 MAX_HANGING: Final = 8
@@ -24,8 +24,9 @@ MAX_HANGING: Final = 8
 MAX_THREADS: Final = 64
 #: The maximum duration of a call, in seconds, if its caller has no other limit.
 CALL_SECONDS: Final = 10.0
-#: The maximum number of characters of an error of a plug-in that messages show.
+#: The maximum number of characters of an error of a plug-in that messages show, and of which secrets are removed.
 _SHOWN: Final = 500
+_VEILED: Final = 100_000
 _THREAD: Final = "plug-in"
 
 
@@ -45,13 +46,13 @@ class PlugIn:
         """Return an error about this type; `what` continues the sentence, as in `returned None`."""
         return PlugInError(f"{self} {what}")
 
-    def raised(self, error: BaseException) -> PlugInError:
-        """Return the error for an exception that its code raised."""
+    def raised(self, error: BaseException, veil: Callable[[str], str] = str) -> PlugInError:
+        """Return the error for an exception that its code raised; `veil` removes secrets from its text."""
         try:
             text = f"{type(error).__name__}: {error}"
         except Exception:  # of its own __str__
             text = type(error).__name__
-        text = text.removesuffix(": ")
+        text = veil(text[:_VEILED].encode("utf-8", "backslashreplace").decode()).removesuffix(": ")
         return self.error(f"raised {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}")
 
 
@@ -82,8 +83,11 @@ _left: Final[dict[PlugIn, _Left]] = {}
 class Call:
     """A call in the thread of an `OpenedPlugIn`. Once it has ended, it is in the queue with which it began."""
 
-    def __init__(self, plug_in: PlugIn, function: Callable[[], Any], ended: SimpleQueue[Call]) -> None:
+    def __init__(
+        self, plug_in: PlugIn, function: Callable[[], Any], ended: SimpleQueue[Call], veil: Callable[[str], str]
+    ) -> None:
         self._plug_in = plug_in
+        self._veil = veil
         self._function = function
         self._ended = ended
         self._result: Any = None
@@ -95,7 +99,11 @@ class Call:
         """Return the result of a call that has ended; raises its EventBridgeError, or PlugInError for any other."""
         if self._error is None:
             return self._result
-        raise self._error if isinstance(self._error, EventBridgeError) else self._plug_in.raised(self._error)
+        if type(self._error) is UserError:  # as `setup.error` returns it, with a text of the plug-in
+            raise UserError(self._veil(str(self._error)))
+        if isinstance(self._error, EventBridgeError):
+            raise self._error
+        raise self._plug_in.raised(self._error, self._veil)
 
     def give_up(self) -> PlugInError:
         """Return the error for a call for which its caller waits no longer."""
@@ -120,12 +128,20 @@ class Call:
 class OpenedPlugIn:
     """An object of a plug-in, and the thread in which all of its calls run, one after the other.
 
-    The first call opens the object. After a call that was given up, discard this and open another one: `close` then
-    takes effect when the call returns.
+    The first call opens the object; `veil` removes secrets from the texts of errors. After a call that was given up,
+    discard this and open another one: `close` then takes effect when the call returns.
     """
 
-    def __init__(self, plug_in: PlugIn, opener: Callable[[], Any], *, is_limited: bool = True) -> None:
+    def __init__(
+        self,
+        plug_in: PlugIn,
+        opener: Callable[[], Any],
+        *,
+        is_limited: bool = True,
+        veil: Callable[[str], str] = str,
+    ) -> None:
         self.plug_in = plug_in
+        self._veil = veil
         self._opener = opener
         self._is_limited = is_limited
         self._object: Any = None
@@ -145,7 +161,7 @@ class OpenedPlugIn:
         if not self._has_begun:
             self._has_begun = True
             threading.Thread(target=self._run, name=_THREAD, daemon=True).start()
-        call = Call(self.plug_in, lambda: self._call(use), ended)
+        call = Call(self.plug_in, lambda: self._call(use), ended, self._veil)
         self._calls.put(call)
         return call
 

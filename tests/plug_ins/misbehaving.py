@@ -3,6 +3,7 @@
 MODULE = """
 import threading
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Literal
 from uuid import uuid4
 
@@ -39,13 +40,28 @@ class Sender:
             raise OSError("no route to host")
         if self._how == "hang at the start":
             time.sleep(FOREVER)
+        if "secret" in self._how:
+            secret = setup.connections("crm").password
         if self._how == "tell a secret":
-            raise OSError("login failed with " + setup.connections("crm").password)
+            raise OSError("login failed with " + secret)
+        if self._how == "tell a secret late":
+            raise OSError("x" * 480 + secret * 20)
+        if self._how == "tell a secret of a setting":
+            raise setup.error("cannot log in with " + secret, "Correct it")
+        if self._how == "tell a secret of an object":
+            raise OSError(setup.connections("crm").extra["login"]["password"])
         if self._how == "leave threads":
             for _ in range(70):
                 threading.Thread(target=time.sleep, args=[FOREVER]).start()
 
+        self._setup = setup
+
     max_requests = 10
+
+    def check(self):
+        if self._how == "tell a secret in the check":
+            return "401 for " + self._setup.connections("crm").password
+        return None
 
     def send(self, requests):
         ids = [each.delivery_id for each in requests]
@@ -100,6 +116,8 @@ class Receiver:
         self._how = setup.source.how
         if self._how == "raise at the start":
             raise OSError("no route to host")
+        if self._how == "tell a secret":
+            raise OSError("login failed with " + setup.connections("crm").password)
 
     def receive(self, at_most):
         match self._how:
@@ -115,6 +133,10 @@ class Receiver:
                 return [BODY]
             case "return wrong values":
                 return [Message("a text", "1")]
+            case "return half a character":
+                return [Message(BODY, chr(0xD800))]
+            case "return a time before all times":
+                return [Message(BODY, "1", published_at=datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))))]
         return [Message(BODY, "1")][: len(WAITING)]
 
     def acknowledge(self, receipts):
@@ -147,6 +169,8 @@ def render(settings):
             case "loop":
                 while True:
                     pass
+            case "raise half a character":
+                raise ValueError(chr(0xD800))
             case "return a set":
                 return {1, 2}
             case "return NaN":

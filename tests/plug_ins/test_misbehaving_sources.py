@@ -36,6 +36,8 @@ PLUG_IN = "the source type 'bad' of the package acme_bad 1.0 "
         ("return too many", "returned no list of at most"),
         ("return wrong types", "returned an object of the type bytes from receive"),
         ("return wrong values", "returned a Message whose body is wrong from receive"),
+        ("return half a character", "returned a Message that cannot be stored from receive (UnicodeEncodeError("),
+        ("return a time before all times", "returned a Message that cannot be stored from receive (OverflowError("),
     ],
 )
 def test_its_runner_fails_with_the_name_of_the_package(
@@ -51,6 +53,13 @@ def test_its_runner_fails_with_the_name_of_the_package(
     installation.publish("orders", {"data": 1})
     installation.deliver("orders", streaming=streaming)
     assert installation.lines("good.jsonl") == [1]
+
+
+def test_an_error_does_not_show_the_secrets_of_a_connection(installed: Callable[..., Installation]) -> None:
+    """Asterisks stand for what the plug-in read."""
+    crm = "https://me:hush-hush@crm.example"
+    with pytest.raises(BusError, match=r"raised OSError: login failed with \*{9}$"):
+        installed(RULES.format(how="tell a secret"), EVENTBRIDGE_CONN_CRM=crm).deliver("bad")
 
 
 def test_a_source_that_behaves_is_delivered(installed: Callable[..., Installation]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from eventbridge import plug_in_calls
+from eventbridge.errors import UserError
 from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES, TRANSFORM_TYPES
 from eventbridge.testing.plug_ins import Installation
 
@@ -128,6 +129,28 @@ def test_an_error_does_not_show_the_secrets_of_a_connection(having: Having) -> N
     (detail, *_) = deliver(having("tell a secret", EVENTBRIDGE_CONN_CRM="https://me:hush-hush@crm.example"))
 
     assert detail.endswith("raised OSError: login failed with *********")
+
+
+@pytest.mark.parametrize("how", ["tell a secret late", "tell a secret of an object"])
+def test_an_error_never_shows_half_a_secret_or_one_inside_an_extra(having: Having, how: str) -> None:
+    """A secret is removed before the text is cut, and those in objects of an extra are known too."""
+    extra = '{"login": {"password": "deep-secret"}}'
+    connection = f'{{"conn_type": "http", "login": "me", "password": "hush-hush-hush-hush", "extra": {extra}}}'
+    (detail, *_) = deliver(having(how, EVENTBRIDGE_CONN_CRM=connection))
+
+    assert "raised OSError: " in detail
+    assert "hus" not in detail
+    assert "deep" not in detail
+
+
+def test_neither_a_check_nor_an_error_of_settings_shows_a_secret(having: Having) -> None:
+    """What a plug-in returns as text is like what it raises."""
+    crm = "https://me:hush-hush@crm.example"
+    installation = having("tell a secret in the check", EVENTBRIDGE_CONN_CRM=crm)
+    assert installation.check("bad", "t") == "401 for *********"
+    installation = having("tell a secret of a setting", EVENTBRIDGE_CONN_CRM=crm)
+    with pytest.raises(UserError, match=r"cannot log in with \*{9}\. Correct it"):
+        installation.check("bad", "t")
 
 
 def test_settings_that_raise_are_an_error_with_line_and_package(having: Having) -> None:

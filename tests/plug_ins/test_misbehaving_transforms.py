@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from eventbridge.control.publish import publish_events
 from eventbridge.testing.plug_ins import Installation
 from eventbridge.transform import plug_in
 
@@ -40,6 +41,7 @@ def deliver(installation: Installation, streaming: bool = False) -> list[str]:
     ("how", "said"),
     [
         ("raise", "raised ValueError: boom"),
+        ("raise half a character", "raised ValueError: \\ud800"),
         ("exit", "raised SystemExit: 0"),
         ("sleep", "has not returned after 0.2 s"),
         ("loop", "has not returned after 0.2 s"),
@@ -57,6 +59,22 @@ def test_what_fails_is_a_dead_letter_that_names_the_package(
 
     assert len(found) == 2
     assert all(each.startswith(f"{PLUG_IN}{said}") for each in found), found
+
+
+@pytest.mark.parametrize("number", ["9" * 6_000, "1e99999999999999999999"], ids=["digits", "exponent"])
+def test_a_number_that_python_refuses_is_a_dead_letter(installed: Callable[..., Installation], number: str) -> None:
+    """JSON allows any number. The other events of the rule are delivered."""
+    installation = installed(RULES.format(how="well"))
+    bodies = [
+        f'{{"specversion":"1.0","id":"{at}","source":"/s","type":"t","data":{data}}}'
+        for at, data in (("1", "1"), ("2", number), ("3", "3"))
+    ]
+    publish_events(installation._runtime, "orders", None, [each.encode() for each in bodies])
+    installation.deliver("orders")
+
+    assert sorted(installation.lines("bad.jsonl")) == [1, 3]
+    (letter,) = installation.dead_letters()
+    assert letter["detail"].startswith(f"{PLUG_IN}cannot get the event, because it has a number beyond Python's limits")
 
 
 @pytest.mark.parametrize(

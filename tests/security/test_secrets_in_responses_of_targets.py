@@ -17,8 +17,8 @@ import pytest
 from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
+from eventbridge.config.redaction import WITHHELD
 from eventbridge.targets.http.fields import HttpFields
-from eventbridge.targets.http.redaction import WITHHELD
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 

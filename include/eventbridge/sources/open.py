@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Generic, TypeVar
 
+from eventbridge.clients.seen_connections import SeenConnections
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import UserError
@@ -46,10 +47,11 @@ def open_source(
     """
     opener = SOURCE_TYPES.load_opener(bus.source.type, bus.source)
     plug_in = SOURCE_TYPES.plug_in(bus.source.type)
-    setup = SourceSetup(bus.name, bus.source, settings, connections, clock)
+    seen = SeenConnections(connections)
+    setup = SourceSetup(bus.name, bus.source, settings, connections if plug_in is None else seen, clock)
     found: LogSource | QueueSource
     if plug_in is not None:
-        found = open_plug_in(plug_in, partial(opener, setup), f"{bus.source.type} {bus.name}", clock)
+        found = open_plug_in(plug_in, partial(opener, setup), f"{bus.source.type} {bus.name}", clock, seen.veil)
     else:
         found = opener(setup)
     return found

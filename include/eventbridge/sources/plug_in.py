@@ -55,12 +55,14 @@ class Receiver(Protocol):
         """Return about how many messages wait; cheap enough for a call every second."""
 
 
-def open_plug_in(plug_in: PlugIn, opener: Callable[[], Any], label: str, clock: Callable[[], datetime]) -> Any:
+def open_plug_in(
+    plug_in: PlugIn, opener: Callable[[], Any], label: str, clock: Callable[[], datetime], veil: Callable[[str], str]
+) -> Any:
     """Return the opened source of a plug-in, a LogSource or a QueueSource; raises BusError, or UserError of the opener.
 
-    `label` names the source in messages.
+    `label` names the source in messages, and `veil` removes secrets from them.
     """
-    calls = _Calls(plug_in, opener)
+    calls = _Calls(plug_in, opener, veil)
     try:
         kind = calls(lambda opened: getattr(opened, "kind", "queue"))
         return PlugInLog(calls) if kind == "log" else PlugInQueue(calls, label, clock)
@@ -72,9 +74,9 @@ def open_plug_in(plug_in: PlugIn, opener: Callable[[], Any], label: str, clock: 
 class _Calls:
     """Makes the calls of one opened source. After a call that was given up, its object is opened again."""
 
-    def __init__(self, plug_in: PlugIn, opener: Callable[[], Any]) -> None:
-        self.plug_in, self._opener = plug_in, opener
-        self._opened = OpenedPlugIn(plug_in, opener)
+    def __init__(self, plug_in: PlugIn, opener: Callable[[], Any], veil: Callable[[str], str]) -> None:
+        self.plug_in, self._opener, self._veil = plug_in, opener, veil
+        self._opened = OpenedPlugIn(plug_in, opener, veil=veil)
 
     def __call__(self, use: Callable[[Any], T], seconds: float | None = None) -> T:
         """Return the result of `use` with the object; raises BusError, or the EventBridgeError that it raised."""
@@ -84,7 +86,7 @@ class _Calls:
         except (PlugInError, TypeUnusable) as error:
             if opened.is_given_up:
                 opened.close()
-                self._opened = OpenedPlugIn(self.plug_in, self._opener)
+                self._opened = OpenedPlugIn(self.plug_in, self._opener, veil=self._veil)
             raise BusError(f"{error}") from error
         return found
 
@@ -117,8 +119,10 @@ class PlugInQueue:
         if not isinstance(found, (list, tuple)) or len(found) > at_most:
             raise self._calls.nonsense(f"no list of at most {at_most} messages from receive, but {kind_of(found)}")
         now = self._clock()
-        rows = [self._row(each, now) for each in found]
-        return pa.RecordBatch.from_pylist(rows, schema=RECEIVED)
+        try:
+            return pa.RecordBatch.from_pylist([self._row(each, now) for each in found], schema=RECEIVED)
+        except (ValueError, OverflowError, pa.ArrowException) as error:  # half a character, or a time before year 1
+            raise self._calls.nonsense(f"a Message that cannot be stored from receive ({error!r:.200})") from error
 
     def _row(self, found: Any, now: datetime) -> dict[str, Any]:
         if not isinstance(found, Message) or (wrong := _wrong_field(found)) is not None:

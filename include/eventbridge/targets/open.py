@@ -9,11 +9,12 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from eventbridge import rules
+from eventbridge.clients.seen_connections import SeenConnections
 from eventbridge.config.connection import Connection
 from eventbridge.config.target_locations import NOWHERE, TargetLocations
 from eventbridge.errors import UserError
 from eventbridge.rules.types import TARGET_TYPES
-from eventbridge.targets.plug_in import PlugInTarget, SeenConnections
+from eventbridge.targets.plug_in import PlugInTarget
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import Network
 
@@ -61,4 +62,4 @@ def open_target(
         return found
     seen = SeenConnections(connections)
     setup = TargetSetup(rule, target, seen, clock, allow_addresses, locations)
-    return PlugInTarget(plug_in, partial(opener, setup), target, seen.secrets, clock)
+    return PlugInTarget(plug_in, partial(opener, setup), target, seen.veil, clock)

@@ -11,15 +11,12 @@ from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol
 
-from eventbridge.config.connection import Connection
 from eventbridge.errors import EventBridgeError, PlugInError, TypeUnusable, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import INTERRUPTED, REJECTED, Response
 from eventbridge.plug_in_calls import Call, OpenedPlugIn, PlugIn, kind_of
 from eventbridge.rules import Target as TargetRule
-from eventbridge.rules.fields import is_secret_name
-from eventbridge.targets.http.redaction import SecretForm, forms_of, veiled
 from eventbridge.targets.protocol import DeliverySpan, Request, SpanResponse
 
 #: The error class of a delivery for which the plug-in raised, or returned what the contract does not allow.
@@ -28,8 +25,9 @@ FAILED: Final = "PlugInFailed"
 NOT_ACCEPTED: Final = "NotAccepted"
 #: The maximum number of deliveries that fail together because the plug-in's object cannot be opened.
 _FAILED_TOGETHER: Final = 20
-#: The maximum number of characters of an error that are recorded.
+#: The maximum number of characters of an error that are recorded, and of which secrets are removed.
 _SHOWN: Final = 2_000
+_VEILED: Final = 100_000
 #: How much longer than the timeout of its target a call may take, in seconds, so that its own timeout comes first.
 _GRACE_SECONDS: Final = 1.0
 
@@ -90,25 +88,6 @@ class SpanSender(Protocol):
         """
 
 
-class SeenConnections:
-    """Reads connections for a plug-in, and collects their secrets, which its errors must not show."""
-
-    def __init__(self, read: Callable[[str], Connection]) -> None:
-        self._read = read
-        self._secrets: set[str] = set()
-
-    def __call__(self, connection_id: str) -> Connection:
-        """Return the connection; raises ConnectionUnusable."""
-        found = self._read(connection_id)
-        named = (str(value) for name, value in found.extra.items() if is_secret_name(name))
-        self._secrets.update(each for each in (found.password, *named) if each)
-        return found
-
-    def secrets(self) -> Sequence[SecretForm]:
-        """Return the secrets of all connections that were read."""
-        return forms_of(self._secrets)
-
-
 class PlugInTarget:
     """A target whose deliveries a plug-in sends, in a thread that is given up if a call takes too long.
 
@@ -123,14 +102,14 @@ class PlugInTarget:
         plug_in: PlugIn,
         opener: Callable[[], Any],
         target: TargetRule,
-        secrets: Callable[[], Sequence[SecretForm]],
+        veil: Callable[[str], str],
         clock: Callable[[], datetime],
     ) -> None:
         self.more_of_response = 0
         self._plug_in, self._opener, self._target = plug_in, opener, target
-        self._secrets, self._clock = secrets, clock
+        self._veil, self._clock = veil, clock
         self._seconds = target.timeout_seconds + _GRACE_SECONDS
-        self._opened = OpenedPlugIn(plug_in, opener)
+        self._opened = OpenedPlugIn(plug_in, opener, veil=veil)
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Send every request, see `protocol.Target`."""
@@ -172,8 +151,10 @@ class PlugInTarget:
             found = self._opened.call(lambda sender: sender.check(), self._seconds)
         except PlugInError as error:
             return self._without_secrets(error)
-        if found is None or isinstance(found, str):
-            return found
+        if found is None:
+            return None
+        if isinstance(found, str):
+            return self._without_secrets(found)
         return str(self._plug_in.error(f"returned {kind_of(found)} from check, but must return a text or None"))
 
     def close(self) -> None:
@@ -236,7 +217,8 @@ class PlugInTarget:
         is_time = after is None or (isinstance(after, (int, float)) and 0 <= after < math.inf)
         if isinstance(found.error, str) and isinstance(found.accepted, bool) and is_code and is_time:
             return found
-        return self._plug_in.error(f"returned the result {tuple(found)!r:.200}, which has a wrong value")
+        shown = self._without_secrets(repr(tuple(found)))
+        return self._plug_in.error(f"returned the result {shown:.200}, which has a wrong value")
 
     def _timed(
         self, use: Callable[[Any], Any], until: datetime
@@ -260,7 +242,7 @@ class PlugInTarget:
                 found = call.give_up()
                 error_class = INTERRUPTED if seconds < self._seconds else "Timeout"
                 self._opened.close()
-                self._opened = OpenedPlugIn(self._plug_in, self._opener)
+                self._opened = OpenedPlugIn(self._plug_in, self._opener, veil=self._veil)
         except EventBridgeError as error:
             if isinstance(error, UserError) and not isinstance(error, TypeUnusable):
                 raise
@@ -291,5 +273,4 @@ class PlugInTarget:
 
     def _without_secrets(self, error: object) -> str:
         """Return the text of an error, without the secrets of the connections that the plug-in has read."""
-        text = str(error)[:_SHOWN].encode("utf-8", "replace")
-        return veiled(text, self._secrets()).decode("utf-8", "replace")
+        return self._veil(str(error)[:_VEILED])[:_SHOWN]

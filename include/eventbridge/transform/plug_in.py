@@ -71,13 +71,17 @@ class PlugInRenderer:
         """Return what the plug-in makes of an event, as JSON; raises TransformFailed with the reason."""
         if scope.budget is not None:
             scope.budget.require()
-        document = python_value(event.document)
+        try:
+            document = python_value(event.document)
+        except (ValueError, ArithmeticError) as error:  # Python limits the digits of whole numbers, and exponents
+            what = "cannot get the event, because it has a number beyond Python's limits"
+            raise TransformFailed(f"{self._plug_in.error(what)}: {type(error).__name__}") from None
         try:
             made = self._bounded(document)
             return Rendered(write_document(made).encode(), "application/json")
         except PlugInError as error:
             raise TransformFailed(str(error)) from None
-        except (EventError, RecursionError) as error:
+        except (EventError, RecursionError, ValueError) as error:
             raise TransformFailed(str(self._plug_in.error(f"returned what is not JSON: {error}"))) from None
 
     def _bounded(self, document: Any) -> Any:

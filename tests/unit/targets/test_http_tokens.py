@@ -22,10 +22,10 @@ from demo.receiver import Receiver
 from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
+from eventbridge.config.redaction import forms_of, veiled
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.model.outcome import Response
 from eventbridge.targets.http.fields import HttpFields
-from eventbridge.targets.http.redaction import forms_of, veiled
 from eventbridge.targets.http.tokens import (
     AccessToken,
     AccessTokens,

@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from eventbridge.targets.http.redaction import WITHHELD, forms_of, veiled
+from eventbridge.config.redaction import WITHHELD, forms_of, veiled
 
 SECRET = """pa+ss/wo<r>d&'"=é\U0001f511"""
 

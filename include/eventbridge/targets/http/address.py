@@ -7,9 +7,9 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from eventbridge.config.connection import HTTP_TYPES, Connection, require_type
+from eventbridge.config.redaction import SHORTEST_MASKED, SecretForm, forms_of
 from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.targets.http.fields import HttpFields
-from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, forms_of
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from eventbridge.config.connection import Connection
+from eventbridge.config.redaction import SHORTEST_MASKED, SecretForm, forms_of
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.similar_names import similar
 from eventbridge.targets.http.header_names import is_reserved
@@ -20,7 +21,6 @@ from eventbridge.targets.http.headers import (
     header_line,
     parse_secrets,
 )
-from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, forms_of
 from eventbridge.targets.http.tokens import TokenClient
 
 # more than RFC 6750, 2.1, allows, because some issuers put any visible character into tokens

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from eventbridge.config.connection import HTTP_TYPES, Connection, require_type
+from eventbridge.config.redaction import SecretForm, forms_of
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.targets.http.credentials import EXTRAS
-from eventbridge.targets.http.redaction import SecretForm, forms_of
 from eventbridge.targets.http.tls import Tls, tls_of
 from eventbridge.targets.ssrf_guard import SsrfGuard, describe_refusals
 

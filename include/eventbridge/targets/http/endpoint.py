@@ -11,8 +11,8 @@ from typing import Any
 
 import pycurl
 
+from eventbridge.config.redaction import SecretForm
 from eventbridge.targets.http.egress import LIFETIME_SECONDS, Proxy
-from eventbridge.targets.http.redaction import SecretForm
 from eventbridge.targets.http.tls import Tls
 from eventbridge.targets.ssrf_guard import SsrfGuard, describe_refusals
 from eventbridge.version import __version__

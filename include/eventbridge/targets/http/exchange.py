@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pycurl
 
+from eventbridge.config.redaction import SecretForm, mask, veiled
 from eventbridge.model.outcome import PROXY_FAILED, Response
 from eventbridge.policy.batch_request import ResponseContent
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, connect_through_proxy, easy_handle, send_to
-from eventbridge.targets.http.redaction import SecretForm, mask, veiled
 from eventbridge.targets.protocol import Request
 
 #: The maximum size of the stored part of a response's body, and the size at which reading stops, so that no target

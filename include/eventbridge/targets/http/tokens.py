@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from eventbridge.config.redaction import SecretForm, forms_of
 from eventbridge.errors import EventBridgeError
-from eventbridge.targets.http.redaction import SecretForm, forms_of
 
 #: A token is not used in its last 60 s, or the last fifth of its lifetime if that is shorter, so that the token
 #: outlasts the requests sent with it.
