@@ -50,6 +50,16 @@ class TargetLocations:
         below = _bucket_prefix(bucket, prefix)
         return any(below.startswith(each) for each in self.own)
 
+    def surrounds_folder(self, folder: str) -> bool:
+        """Return whether files of the installation are below a folder."""
+        below = f"{os.path.realpath(folder)}/"
+        return any(each.startswith(below) for each in self.own)
+
+    def surrounds_prefix(self, bucket: str, prefix: str) -> bool:
+        """Return whether keys of the installation begin with a prefix; see `owns_prefix`."""
+        below = _bucket_prefix(bucket, prefix)
+        return any(each.startswith(below) for each in self.own)
+
 
 #: Locations without a folder for file targets.
 NOWHERE: Final = TargetLocations()

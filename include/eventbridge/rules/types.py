@@ -368,6 +368,7 @@ TARGET_TYPES: Final = Registry(
         "s3": "eventbridge.targets.s3.fields:S3",
         "airflow": "eventbridge.targets.airflow.fields:AIRFLOW",
         "sql": "eventbridge.targets.sql.fields:SQL",
+        "delta": "eventbridge.targets.delta.fields:DELTA",
     },
     base="eventbridge.rules.model:Target",
     unusable="eventbridge.rules.model:UnusableTarget",

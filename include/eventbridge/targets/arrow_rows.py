@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from eventbridge.event.ids import delivery_id_text
+from eventbridge.targets.table_fields import decimal_of
 
 #: The names of columns that are added, because they come from events.
 _NEW_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
@@ -170,6 +171,24 @@ class RowConverter:
                 columns.append(_column(column, values, numbers, rejected))
             if len(rejected) == before:
                 return pa.table(columns, schema=schema)
+
+
+def arrow_type(word: str) -> pa.DataType:
+    """Return the type of a column for its word in rule files, see `table_fields`."""
+    if (digits := decimal_of(word)) is not None:
+        return pa.decimal128(*digits)
+    return _TYPES_OF_WORDS[word]
+
+
+_TYPES_OF_WORDS: Final = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "binary": pa.binary(),
+}
 
 
 def infer_type(values: Iterable[bytes]) -> pa.DataType:

@@ -75,6 +75,7 @@ def fields_of(of: SourceType | TargetType) -> dict[str, str]:
         ("s3", "Fields of the target", TARGET_TYPES.get("s3")),
         ("airflow", "Fields of the target", TARGET_TYPES.get("airflow")),
         ("sql", "Fields of the target", TARGET_TYPES.get("sql")),
+        ("delta", "Fields of the target", TARGET_TYPES.get("delta")),
         ("sqs", "Fields of the source", SOURCE_TYPES.get("sqs")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

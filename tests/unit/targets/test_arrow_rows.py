@@ -103,7 +103,9 @@ def test_a_value_that_its_column_cannot_hold_costs_its_row_alone(kind: pa.DataTy
 )
 def test_a_payload_that_is_no_object_is_no_row(payload: bytes) -> None:
     """Whatever it is, it never moves the values of others to another delivery."""
-    rows = converted([("delivery_id", pa.string()), ("n", pa.int64())], {"n": 1}, payload, {"n": 2})
+    columns = [("delivery_id", pa.string()), ("n", pa.int64())]
+    assert converted(columns, payload).rejected == {0: NO_OBJECT}
+    rows = converted(columns, {"n": 1}, payload, {"n": 2})
     assert rows.rejected == {1: NO_OBJECT}
     assert rows.table["n"].to_pylist() == [1, 2]
 

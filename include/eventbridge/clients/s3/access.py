@@ -153,6 +153,37 @@ class S3Clients:
             self._files_credentials = frozen
         return self._files
 
+    def object_store_options(self, read_seconds: float) -> dict[str, str]:
+        """Return the options of Rust's object_store for the same endpoint and credentials, as they are now.
+
+        Raises botocore's NoCredentialsError if there are none. All of them are set, because object_store reads those
+        that are missing from the environment.
+        """
+        from botocore.exceptions import NoCredentialsError
+
+        credentials = self._session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        frozen = credentials.get_frozen_credentials()
+        options = {
+            "aws_access_key_id": frozen.access_key,
+            "aws_secret_access_key": frozen.secret_key,
+            "aws_session_token": frozen.token or "",
+            "aws_region": self.boto.meta.region_name,
+            "aws_endpoint": self.endpoint,
+            "aws_virtual_hosted_style_request": "false",
+            "aws_conditional_put": "etag",
+            "aws_s3_allow_unsafe_rename": "false",
+            "aws_server_side_encryption": self.access.encryption,
+            "aws_sse_kms_key_id": self.access.kms_key,
+            "allow_http": str(self.endpoint.startswith("http://")).lower(),
+            "connect_timeout": "5s",
+            "timeout": f"{read_seconds:g}s",
+            "max_retries": "2",
+            "retry_timeout": f"{read_seconds:g}s",
+        }
+        return {name: value for name, value in options.items() if value}
+
 
 def _is_endpoint(text: str) -> bool:
     try:

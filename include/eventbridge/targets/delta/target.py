@@ -1,0 +1,335 @@
+"""Implements the Delta target, which writes each span as one transaction that a repetition finds in the table.
+
+A transaction has an application id and a version (Delta's transaction identifiers), which the table keeps beside its
+files. The application id is the name of the span, so that spans may be written in any order, by any number of push
+tasks; of two transactions with the same id that run at the same time, Delta lets one fail. The version is the number of
+rejected rows: 0 says that all rows of the span are in the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+from uuid import UUID
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
+
+from eventbridge.clients.s3.access import S3Access, S3Clients
+from eventbridge.clients.s3.errors import what_it_is
+from eventbridge.errors import UserError
+from eventbridge.fault_points import reach
+from eventbridge.model.outcome import Response
+from eventbridge.targets.arrow_rows import ConvertedRows, RowConverter, arrow_type
+from eventbridge.targets.delta.fields import DeltaFields, folder_of, obstacle_of
+from eventbridge.targets.open import TargetSetup
+from eventbridge.targets.protocol import DeliverySpan, Request, SpanResponse
+
+#: The maximum number of deliveries that `deliver` writes in one transaction.
+_MAX_TOGETHER: Final = 100
+#: How often a transaction is tried if another one comes before it with which it conflicts.
+_MAX_CONFLICTS: Final = 5
+#: How long a table that is created keeps the ids of transactions: a span is not sent again after so long.
+_KEPT_TRANSACTIONS: Final = "interval 90 days"
+#: The fields of a commit by which the rejected rows of a span are found again.
+_SPAN: Final = "eventbridge_span"
+_REJECTED: Final = "eventbridge_rejected"
+#: The numbers of the newest commits that are searched for them, one after the other; the last one means all.
+_SEARCHED: Final = (64, 1_024, None)
+_MAX_TEXT: Final = 500
+
+
+class TableUnusable(Exception):
+    """Rows cannot be written to the table; the message says why, and what to do."""
+
+
+@dataclass
+class Place:
+    """Where a table is: a folder on this machine, or a prefix in S3 with access to it."""
+
+    uri: str
+    folder: Path | None = None
+    access: S3Access | None = None
+    timeout_seconds: float = 30.0
+    _clients: S3Clients | None = None
+
+    def options(self) -> dict[str, str]:
+        """Return the options for the table's storage, with credentials that are valid now."""
+        if self.access is None:
+            return {}
+        if self._clients is None:
+            self._clients = S3Clients(self.access, attempts=1, read_seconds=self.timeout_seconds)
+        return self._clients.object_store_options(self.timeout_seconds)
+
+
+class DeltaTarget:
+    """Writes the rows of a span in one transaction; a table in a folder is then synced to the disk."""
+
+    flush_every = 1
+
+    def __init__(self, place: Place, rule: DeltaFields, *, clock: Callable[[], datetime]) -> None:
+        self._place = place
+        self._rule = rule
+        self._clock = clock
+        self._opened: tuple[DeltaTable, Mapping[str, str]] | None = None
+        self.more_of_response = 0
+
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> SpanResponse | None:
+        """Write a span as one transaction, see `protocol.SpanTarget`."""
+        if self._clock() >= until:
+            return None
+        found, response = self._timed(lambda: self._store_span(span, until))
+        ids = span.delivery_ids
+        return SpanResponse(response(None), {ids[number].as_py(): response(why) for number, why in found.items()})
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Write every request, up to 100 in one transaction, each under its own id; see `protocol.Target`."""
+        waiting = iter(requests)
+        while self._clock() < until:
+            group = list(itertools.islice(waiting, _MAX_TOGETHER))
+            if not group:
+                return
+            found, response = self._timed(lambda group=group: self._store_requests(group, until))  # type: ignore[misc]
+            for left, number in zip(range(len(group) - 1, -1, -1), range(len(group)), strict=True):
+                self.more_of_response = left
+                yield group[number].index, response(found.get(number))
+
+    def flush(self) -> None:
+        """Return immediately, because a response is given only to rows that are durable."""
+
+    def check(self) -> str | None:
+        """Return why no row could be written, or None if the table is there or would be created; writes nothing."""
+        try:
+            self._table()
+        except TableNotFoundError:
+            return None if self._rule.creates else str(self._missing())
+        except Exception as error:  # deltalake raises its own classes, OSError and others
+            return f"{self._where}: {describe(error).text}"
+        return None
+
+    def close(self) -> None:
+        """Forget the table."""
+        self._opened = None
+
+    @property
+    def _where(self) -> str:
+        return f"the table {self._rule.table!r}"
+
+    def _store_span(self, span: DeliverySpan, until: datetime) -> dict[int, str]:
+        """Write a span unless the table has it, and return why rows were rejected, by number."""
+        app_id = f"eventbridge:{span.name}"
+
+        def store(table: DeltaTable) -> dict[int, str]:
+            stored = table.transaction_version(app_id)
+            if stored is not None:
+                self._sync_all()
+                return self._rejected_before(table, span, app_id) if stored else {}
+            rows = self._convert(table, span.delivery_ids, span.payloads)
+            if rows.table.num_rows:
+                self._commit(table, rows, [(app_id, len(rows.rejected))])
+            return rows.rejected
+
+        return self._try(store, until)
+
+    def _store_requests(self, requests: Sequence[Request], until: datetime) -> dict[int, str]:
+        """Write those requests that the table does not have, and return why rows were rejected, by number."""
+
+        def store(table: DeltaTable) -> dict[int, str]:
+            app_ids = [f"eventbridge:{each.delivery_id}" for each in requests]
+            numbers = [number for number, each in enumerate(app_ids) if table.transaction_version(each) is None]
+            if len(numbers) < len(requests):
+                self._sync_all()
+            ids = pa.array([UUID(requests[number].delivery_id).bytes for number in numbers], pa.binary())
+            rows = self._convert(table, ids, pa.array([requests[number].payload for number in numbers], pa.binary()))
+            if rows.table.num_rows:
+                kept = [(app_ids[number], 0) for place, number in enumerate(numbers) if place not in rows.rejected]
+                self._commit(table, rows, kept)
+            return {numbers[place]: why for place, why in rows.rejected.items()}
+
+        return self._try(store, until)
+
+    def _try(self, store: Callable[[DeltaTable], dict[int, str]], until: datetime) -> dict[int, str]:
+        """Call `store` with the current table, again if another transaction came before it; create a missing table."""
+        for number in itertools.count(1):
+            try:
+                return store(self._current_table())
+            except CommitFailedError:
+                self._opened = None
+                if number >= _MAX_CONFLICTS or self._clock() >= until:
+                    raise
+        raise AssertionError("the loop ends by itself")
+
+    def _convert(self, table: DeltaTable, ids: pa.Array, payloads: pa.Array) -> ConvertedRows:
+        schema = pa.schema(table.schema().to_arrow())
+        rule = self._rule
+        return RowConverter(schema, rule.table, rule.delivery_id, rule.new_columns).convert(ids, payloads)
+
+    def _commit(self, table: DeltaTable, rows: ConvertedRows, transactions: Sequence[tuple[str, int]]) -> None:
+        now = int(self._clock().timestamp() * 1_000)
+        metadata: dict[str, str] = {}
+        if rows.rejected and len(transactions) == 1:
+            metadata = {_SPAN: transactions[0][0], _REJECTED: write_numbers(sorted(rows.rejected))}
+        write_deltalake(
+            table,
+            rows.table,
+            mode="append",
+            schema_mode="merge" if rows.added else None,
+            commit_properties=CommitProperties(
+                custom_metadata=metadata,
+                app_transactions=[Transaction(app_id, version, now) for app_id, version in transactions],
+            ),
+        )
+        if self._place.folder is not None:
+            _sync(self._place.folder, table.version())
+
+    def _rejected_before(self, table: DeltaTable, span: DeliverySpan, app_id: str) -> dict[int, str]:
+        """Return the rows that were rejected when the span was written, although its columns may be others now."""
+        now = self._convert(table, span.delivery_ids, span.payloads).rejected
+        for limit in _SEARCHED:
+            for commit in table.history(limit):
+                if commit.get(_SPAN) == app_id:
+                    why = "the row did not fit the columns that the table had"
+                    return {number: now.get(number, why) for number in read_numbers(commit[_REJECTED])}
+        return now
+
+    def _current_table(self) -> DeltaTable:
+        """Return the table as it is now; create it if it is missing and the rule allows it."""
+        try:
+            return self._table()
+        except TableNotFoundError:
+            if not self._rule.creates:
+                raise self._missing() from None
+        columns = {self._rule.delivery_id: "string"} | dict(self._rule.columns)
+        return DeltaTable.create(
+            self._place.uri,
+            pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()]),
+            mode="ignore",
+            partition_by=list(self._rule.partition_by),
+            configuration={"delta.setTransactionRetentionDuration": _KEPT_TRANSACTIONS},
+            storage_options=self._place.options(),
+        )
+
+    def _table(self) -> DeltaTable:
+        options = self._place.options()
+        if self._opened is None or self._opened[1] != options:
+            self._opened = (DeltaTable(self._place.uri, storage_options=options), options)
+        else:
+            self._opened[0].update_incremental()
+        return self._opened[0]
+
+    def _missing(self) -> TableUnusable:
+        return TableUnusable(
+            f"there is no Delta table {self._rule.table!r}. Create it, or let the rule create it: "
+            "columns: {order_id: string, amount: double}"
+        )
+
+    def _sync_all(self) -> None:
+        """Sync the transaction of a push that may have ended before it did so."""
+        if self._place.folder is not None:
+            os.sync()
+
+    def _timed(self, store: Callable[[], dict[int, str]]) -> tuple[dict[int, str], Callable[[str | None], Response]]:
+        """Return what `store` returned, and a function that makes the response to a row from its rejection."""
+        reach("target.send")
+        started_at = self._clock()
+        found: dict[int, str] = {}
+        failed: Failure | None = None
+        try:
+            found = store()
+        except Exception as error:  # deltalake raises its own classes, OSError and others
+            self._opened = None
+            failed = describe(error)
+        duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
+        reach("target.responded")
+
+        def response(rejection: str | None) -> Response:
+            if failed is not None:
+                text = f"{self._where}: {failed.text}"
+                return Response(False, started_at, duration_ms, error_class=failed.error_class, error=text)
+            if rejection is not None:
+                return Response(False, started_at, duration_ms, error_class="MessageRefused", error=rejection)
+            return Response(True, started_at, duration_ms)
+
+        return found, response
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a transaction failed."""
+
+    error_class: str
+    text: str
+
+
+_COLOURS: Final = re.compile(r"\x1b\[\d*m|↳")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>(?:.*?<Message>(.*?)</Message>)?", re.DOTALL)
+_SIGNED: Final = re.compile(r"(Credential|Signature)=[^,\s]+")
+
+
+def describe(error: Exception) -> Failure:
+    """Return the class of an error of deltalake or S3, and its text on one line."""
+    if isinstance(error, TableUnusable):
+        return Failure("TableUnusable", str(error))
+    text = " ".join(_COLOURS.sub(" ", str(error)).split())
+    if (code := _CODE.search(text)) is not None:
+        text = f"{code[1]}: {what_it_is(code[1], code[2] or '')}"
+    text = _SIGNED.sub(r"\1=...", text)[:_MAX_TEXT]
+    if isinstance(error, CommitFailedError):
+        return Failure("CommitConflict", text)
+    if isinstance(error, (DeltaProtocolError, SchemaMismatchError, TableNotFoundError)):
+        return Failure("TableUnusable", text)
+    return Failure("TableUnavailable", text or type(error).__name__)
+
+
+def write_numbers(numbers: Sequence[int]) -> str:
+    """Return numbers in ascending order as text, such as `3-5,9`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def read_numbers(text: str) -> Iterator[int]:
+    """Yield the numbers of a text such as `3-5,9`."""
+    for run in filter(None, text.split(",")):
+        first, _, last = run.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _sync(folder: Path, version: int) -> None:
+    """Sync the files of a commit, and the folders that they are in, to the disk."""
+    log = folder / "_delta_log" / f"{version:020}.json"
+    actions: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
+    files = [log, *(folder / unquote(action["add"]["path"]) for action in actions if "add" in action)]
+    for path in dict.fromkeys([*files, *(file.parent for file in files), folder, folder.parent]):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def open_delta(opening: TargetSetup[DeltaFields]) -> DeltaTarget:
+    """Return a Delta target; reads its connection now. Raises UserError for a forbidden place or a bad connection."""
+    target = opening.target
+    if (found := obstacle_of(target, opening.locations)) is not None:
+        raise UserError(f"Target {target.name!r} of rule {opening.rule!r}: {found.message}. {found.remedy}.")
+    if target.bucket_and_prefix is None:
+        folder = Path(folder_of(target, opening.locations).path)
+        place = Place(str(folder), folder)
+    else:
+        access = S3Access.from_connection(opening.connections(target.connection))
+        place = Place(target.table, access=access, timeout_seconds=target.timeout_seconds)
+    return DeltaTarget(place, target, clock=opening.clock)
