@@ -126,12 +126,15 @@ class Installation:
 class Server:
     """`eventbridge serve` on a free port, stopped at the end of a `with` block."""
 
+    #: The command that serves.
+    COMMAND: tuple[str, ...] = ("serve", "--port", "0")
+
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            self.installation.command("serve", "--port", "0"),
+            self.installation.command(*self.COMMAND),
             env=self.installation.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -77,6 +77,7 @@ BY_HTTP = {
     "schemas list": "GET /v1/schemas",
     "schemas show": "GET /v1/schemas/{type}",
     "serve": "concerns the host",
+    "mcp": "concerns the host",
     "status": "GET /v1/status",
     "targets check": "POST /v1/targets/{rule}/{target}/check",
     "targets enable": "POST /v1/targets/{rule}/{target}/enable",

@@ -78,10 +78,10 @@ def test_an_error_is_a_document_where_a_document_was_asked_for(
 
 
 def test_every_command_that_prints_data_takes_both_options() -> None:
-    """Only `serve`, and `rules schema`, which is JSON anyway, take neither."""
+    """Only `serve`, `mcp`, and `rules schema`, which is JSON anyway, take neither."""
     without = [words for words, options in _options(get_command(app)) if not {"-o", "--output", "--json"} <= options]
 
-    assert without == ["rules schema", "serve"]
+    assert without == ["mcp", "rules schema", "serve"]
 
 
 def _options(group: Any, before: str = "") -> list[tuple[str, set[str]]]:

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "cli"
 ORDER = (
     "index", "init", "rules", "events", "buses", "serve", "tokens", "deliver", "status", "audit", "dead-letters",
     "redrives", "batches", "targets", "replays", "stats", "heartbeat",
-    "maintain", "ledger", "quality", "schemas", "plugins", "init-airflow", "compile",
+    "maintain", "ledger", "quality", "schemas", "plugins", "mcp", "init-airflow", "compile",
 )  # fmt: skip
 _WIDTH = 100
 

@@ -164,7 +164,7 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
     def tried(runtime: Runtime) -> Any:
         written = document_of(content)  # numbers as written
         pattern = write_document(written["pattern"]) if call.pattern is not None else ""
-        return try_pattern(runtime, rule, pattern, _body(request, runtime, call, written))
+        return try_pattern(runtime, rule, pattern, body_of_call(request, runtime, call, written))
 
     return await run_expensive(request, lambda: document_response(request, tried))
 
@@ -230,7 +230,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
         written = document_of(content)  # numbers as written
         find_target(runtime.rule_set(), rule, target)
         try:
-            response = send_event(runtime, rule, target, _body(request, runtime, call, written))
+            response = send_event(runtime, rule, target, body_of_call(request, runtime, call, written))
         except TransformFailed as error:
             raise UserError(f"The transform fails for this event: {error}") from None
         found = response_document(rule, target, response)
@@ -254,7 +254,12 @@ async def enable(request: Request, token: Operator, rule: _Rule, target: _Target
     return await respond_once(request, token, enabled, within=run_at_buses)
 
 
-def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
+def body_of_call(request: Request, runtime: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
+    """Return the event of a call, which `written` has with its numbers as written, or the archived event that it names.
+
+    Raises UserError unless the call has one of them, NotFoundError if the event is not in the archive, and CallRefused
+    if the caller may not see payloads.
+    """
     if (call.event is None) == (not call.event_id):
         raise UserError("give either event, or the event_id of an archived event")
     if call.event is not None:

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from eventbridge.api.app import create_app
 from eventbridge.api.call_pools import CallPools
@@ -49,14 +50,21 @@ class _Server(uvicorn.Server):
 
 
 def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], object]) -> None:
-    """Serve until SIGTERM or SIGINT, then shut down gracefully; `listening` is called with the URL.
+    """Serve the API of an installation; see `run_server`."""
+    app = create_app(runtime)
+    with push_metrics(runtime):
+        run_server(app, app.state.pools, host, port, listening)
 
-    If `port` is 0, a free port is used. Raises UserError if the server cannot listen on the address.
+
+def run_server(app: ASGIApp, pools: CallPools, host: str, port: int, listening: Callable[[str], object]) -> None:
+    """Serve an application until SIGTERM or SIGINT, then shut down gracefully; `listening` is called with the URL.
+
+    `pools` are those whose calls a signal cancels. If `port` is 0, a free port is used. Raises UserError if the server
+    cannot listen on the address.
     """
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    app = create_app(runtime)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -70,8 +78,8 @@ def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], obj
     # The server handles the signals while it runs, and raises them again after a graceful shutdown.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with push_metrics(runtime), long_lived_set_aside():
-            _Server(config, lambda: listening(url), app.state.pools).run([listener])
+        with long_lived_set_aside():
+            _Server(config, lambda: listening(url), pools).run([listener])
     finally:
         listener.close()
         for number, handler in before.items():

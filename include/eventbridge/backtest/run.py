@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -23,6 +23,7 @@ from eventbridge.backtest.tally import (
     event_rows_of,
     outcome_of,
 )
+from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.backtested import BacktestedSlice
@@ -34,6 +35,7 @@ from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
+from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import freeze_rules
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
@@ -62,25 +64,38 @@ _MAX_ROWS = 100_000
 #: The minimum number of parts, so that all of Spark's slots have work until the end.
 _MIN_PARTS = 16
 Found = tuple[ArchiveFile, tuple[Span, ...]]
+#: Stores a rule set where the router finds it, and returns its hash.
+Freeze = Callable[[Store, RuleSet], str]
 
 
 @dataclass(frozen=True)
 class ArchivePart:
-    """Events of batches planned from `since` (included) to `until` (excluded); at most `samples` of a kind are kept."""
+    """Events of batches planned from `since` (included) to `until` (excluded); at most `samples` of a kind are kept.
+
+    `max_events` is the number of archived events above which the run is refused; None means no limit.
+    """
 
     since: datetime
     until: datetime
     samples: int
+    max_events: int | None = None
 
 
 def backtest(
-    runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router, progress: Progress = unreported
+    runtime: Runtime,
+    candidate: Candidate,
+    part: ArchivePart,
+    router: Router,
+    progress: Progress = unreported,
+    *,
+    freeze: Freeze = freeze_rules,
 ) -> BacktestReport:
     """Run a candidate over a part of the archive. Raises SparkError if Spark fails, StoreError for a lost file.
 
-    `progress` gets the number of archived events.
+    `progress` gets the number of archived events. `freeze` stores the candidate's rules for the router, and returns
+    their hash. Raises UserError if the part has more events than it may have.
     """
-    run = _Run(runtime, [candidate], part, router, progress)
+    run = _Run(runtime, [candidate], part, router, progress, freeze)
     run.process()
     seconds = (part.until - part.since).total_seconds()
     return BacktestReport(
@@ -134,6 +149,7 @@ class _Run:
     part: ArchivePart
     router: Router
     progress: Progress
+    freeze: Freeze = freeze_rules
     landed: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -145,10 +161,16 @@ class _Run:
         self.pairs = {pair: PairTally(self.part.samples) for pair in names}
         self._apart = _separately_routed(self.candidates[0].rules, self.candidates[-1].rules, names)
         self._failed_rules: list[dict[str, str]] = [{} for _ in self.candidates]
-        self._sets = [freeze_rules(self.runtime.store, each.rules) for each in self.candidates]
         part = self.part
         found = self.runtime.ledger.archive.files(self.candidates[0].bus, part.since, part.until, self.made_at)
         self.files: list[Found] = take_once(found, "")
+        rows = sum(file.rows for file, _ in self.files)
+        if part.max_events is not None and rows > part.max_events:
+            raise UserError(
+                f"the time range has {rows:,} archived events, and this backtest reads at most {part.max_events:,}. "
+                "Choose a shorter range, or run `eventbridge rules backtest`, which has no limit"
+            )
+        self._sets = [self.freeze(self.runtime.store, each.rules) for each in self.candidates]
 
     def process(self) -> None:
         """Process all parts, one Spark job after another."""

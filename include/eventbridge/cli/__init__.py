@@ -22,6 +22,7 @@ from eventbridge.cli import (
     events,
     init,
     installation,
+    mcp,
     plugins,
     quality,
     redrives,
@@ -102,6 +103,7 @@ app.command("heartbeat", short_help="Send one heartbeat event with the status of
     installation.heartbeat
 )
 app.command("serve", short_help="Serve the HTTP API and the web page.")(installation.serve)
+app.command("mcp", short_help="Serve agents by the Model Context Protocol.")(mcp.mcp)
 app.command("maintain", short_help="Remove data past its retention.")(installation.maintain)
 app.command("init-airflow", short_help="Add EventBridge's DAGs to Airflow.")(installation.init_airflow)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(installation.compile_matcher)

@@ -16,6 +16,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "stats": ("stats --days 30", "stats --rule big-orders --csv"),
     "heartbeat": ("heartbeat https://uptime.example.com/eventbridge", "heartbeat -o json"),
     "serve": ("serve", "serve --host 0.0.0.0 --port 8090"),
+    "mcp": ("mcp", "mcp --payloads", "mcp --http --port 8091"),
     "maintain": ("maintain --dry-run", "maintain"),
     "init-airflow": ("init-airflow", "init-airflow /opt/airflow/dags --create"),
     "compile": ("compile",),

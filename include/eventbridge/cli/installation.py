@@ -141,7 +141,7 @@ def compile_matcher(as_json: JsonOption = False) -> None:
         print_line(f"Compiled the matcher ({seconds} s). Each worker of this installation loads it in a second or two.")
 
 
-_LOCAL = ("127.0.0.1", "::1", "localhost")
+LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(
@@ -154,7 +154,7 @@ def serve(
     """
     from eventbridge.api.serve import serve as run
 
-    if host not in _LOCAL:
+    if host not in LOCAL:
         warn(f"listening on {host} without TLS, so tokens travel in clear text: put a TLS proxy in front of it")
     with open_runtime() as runtime:
         run(runtime, host, port, lambda url: print_line(f"listening on {url}"))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from eventbridge.cli.output import note
-from eventbridge.errors import EventBridgeError
+from eventbridge.errors import EventBridgeError, UserError
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
@@ -37,14 +37,16 @@ def settings() -> Settings:
 
 
 @contextmanager
-def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, writes: bool = False) -> Iterator[Runtime]:
+def open_runtime(
+    *, expects_ledger: bool = False, needs_ledger: bool = False, is_action: bool = False, writes: bool = False
+) -> Iterator[Runtime]:
     """Open the runtime for one command and close it afterwards.
 
     `expects_ledger` means that the command works on an existing ledger. If the file is missing, the command gets an
-    empty ledger, which is deleted when it ends, and a note names the missing file. `is_action` means that the command
-    changes something, so the ledger records who ran it. `writes` means that the command stores data without being an
-    action. An action or a write creates a missing ledger; with `expects_ledger`, a note says so, because the path may
-    be the wrong one.
+    empty ledger, which is deleted when it ends, and a note names the missing file; with `needs_ledger`, UserError is
+    raised instead, for a command whose user does not see notes. `is_action` means that the command changes something,
+    so the ledger records who ran it. `writes` means that the command stores data without being an action. An action or
+    a write creates a missing ledger; with `expects_ledger`, a note says so, because the path may be the wrong one.
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.runtime.open import open_runtime as open_with_settings
@@ -52,7 +54,12 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
 
     chosen = settings()
     path = Path(chosen.ledger_url.removeprefix(_SQLITE)) if chosen.ledger_url.startswith(_SQLITE) else None
-    missing = expects_ledger and path is not None and not path.exists()
+    missing = (expects_ledger or needs_ledger) and path is not None and not path.exists()
+    if missing and needs_ledger:
+        raise UserError(
+            f"there is no ledger at {path}. Set EVENTBRIDGE_HOME to the folder of the installation. If it is new, "
+            "publish an event first: `eventbridge events publish`"
+        )
     with ExitStack() as stack:
         if missing and not is_action and not writes:
             note(

@@ -12,11 +12,14 @@ from eventbridge.backtest.report import BacktestReport, DiffReport, to_json
 from eventbridge.backtest.run import ArchivePart, Candidate, backtest, diff
 from eventbridge.control.check_rules import read_sent_rules
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
+from eventbridge.processes import check_cancelled
 from eventbridge.progress import Progress, unreported
 from eventbridge.routing.job import Router
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules import Bus, Rule, RuleSet
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file
+from eventbridge.rules.model import FAST_FORMS
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import refuse_pruned, time_range
 from eventbridge.similar_names import suggest
@@ -42,6 +45,13 @@ class BacktestRequest:
     bus: str | None = None
     samples: int = SAMPLES
 
+    def part(self, runtime: Runtime, max_events: int | None = None) -> ArchivePart:
+        """Return the part of the archive, of at most `max_events`. Raises UserError for an invalid request."""
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            raise UserError(f"cannot keep {self.samples} samples. Give a number from 0 to {MAX_SAMPLES}")
+        since, until = time_range(runtime.ledger.now(), self.since, self.until)
+        return ArchivePart(since, until, self.samples, max_events)
+
 
 def backtest_rules(
     runtime: Runtime,
@@ -56,10 +66,31 @@ def backtest_rules(
 
     Raises UserError, with a remedy, if the request is invalid.
     """
-    part = _part(runtime, request)
+    part = request.part(runtime)
     read = read_candidate(runtime, candidate, request.bus, paths=paths)
     refuse_pruned(runtime, read.bus, part.since, part.until)
     return backtest(runtime, read, part, router, progress)
+
+
+def backtest_here(runtime: Runtime, candidate: str, request: BacktestRequest, max_events: int) -> BacktestReport:
+    """Run a candidate over at most `max_events` archived events, in this process and without Spark; write nothing.
+
+    `candidate` is a rule, RULE@VERSION, or the text of a rule file. Raises UserError, with a remedy, if the request is
+    invalid, has too many events, or if only Spark can evaluate a rule. Raises Cancelled or TimeSpent between two slices
+    of the archive, once the caller has left or the time is over.
+    """
+    part = request.part(runtime, max_events)
+    read = read_candidate(runtime, candidate, request.bus)
+    rules = read.rules
+    if budgeted := sorted(each.name for each in rules.rules.values() if each.is_budgeted):
+        raise UserError(
+            f"the rules {', '.join(budgeted)} have an SQL condition, or a transform of a form other than "
+            f"{', '.join(sorted(FAST_FORMS))}, so their cost has no bound. Run `eventbridge rules backtest`, or leave "
+            "these rules out"
+        )
+    refuse_pruned(runtime, read.bus, part.since, part.until)
+    router = InProcessRouter(runtime.store, rules=rules)
+    return backtest(runtime, read, part, router, lambda *_: check_cancelled(), freeze=lambda _, each: each.hash)
 
 
 def diff_rules(
@@ -76,7 +107,7 @@ def diff_rules(
 
     Raises UserError, with a remedy, if the request is invalid.
     """
-    part = _part(runtime, request)
+    part = request.part(runtime)
     ours, theirs = (read_candidate(runtime, each, request.bus, paths=paths) for each in (a, b))
     if ours.bus != theirs.bus:
         raise UserError(f"{a} is for bus {ours.bus!r} and {b} for {theirs.bus!r}. Compare rules of one bus")
@@ -94,11 +125,9 @@ def keep_report(runtime: Runtime, report: BacktestReport | DiffReport) -> tuple[
     return found[0], found[1]
 
 
-def _part(runtime: Runtime, request: BacktestRequest) -> ArchivePart:
-    if not 0 <= request.samples <= MAX_SAMPLES:
-        raise UserError(f"cannot keep {request.samples} samples. Give a number from 0 to {MAX_SAMPLES}")
-    since, until = time_range(runtime.ledger.now(), request.since, request.until)
-    return ArchivePart(since, until, request.samples)
+def is_rule_text(candidate: str) -> bool:
+    """Return whether a candidate is the text of a rule file, and not a name."""
+    return candidate.lstrip().startswith(("rules:", "buses:", "#")) or "\n" in candidate.strip()
 
 
 def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:
@@ -112,7 +141,7 @@ def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths
     if not name.strip():
         raise UserError(f"no candidate given. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")
     rule, at, version = name.partition("@")
-    if name.lstrip().startswith(("rules:", "buses:", "#")) or "\n" in name.strip():
+    if is_rule_text(name):
         name, found = _PASTED, _rules_of_file(runtime, Path(_PASTED), name.encode())
     elif Path(name).suffix in SUFFIXES or "/" in name:
         if not paths or Path(name).suffix not in SUFFIXES:

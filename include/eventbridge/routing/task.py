@@ -38,15 +38,19 @@ def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
 
 
 class InProcessRouter:
-    """Routes tasks without Spark, one after the other, with the function `route`."""
+    """Routes tasks without Spark, one after the other, with the function `route`.
 
-    def __init__(self, store: Store, route: RouteTask = route_task) -> None:
+    If `rules` is None, each job's rules are read from the store.
+    """
+
+    def __init__(self, store: Store, route: RouteTask = route_task, rules: RuleSet | None = None) -> None:
         self._store = store
         self._route = route
+        self._rules = rules
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route each task when its result is requested. Raises SparkError for any unexpected error, as Spark does."""
-        rules = frozen_rules(self._store, job.rule_set)
+        rules = self._rules or frozen_rules(self._store, job.rule_set)
         for task in tasks:
             yield self._result(rules, job, task)
 

@@ -1,0 +1,252 @@
+"""`eventbridge mcp` over stdio and HTTP: who may call it, and that no client stops it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from agents.agent import Agent
+from agents.conftest import CARD, McpServer
+from api.server import Installation
+
+SECONDS = 60
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+def message(tool: str, number: int = 2, **arguments: Any) -> dict[str, Any]:
+    """Return the message that calls a tool."""
+    return {
+        "jsonrpc": "2.0",
+        "id": number,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
+
+
+@pytest.fixture(scope="module")
+def token(installation: Installation) -> str:
+    """A token that may read, without payloads."""
+    return installation.token("agent", "read")
+
+
+def post(server: McpServer, content: Any, token: str = "", headers: Mapping[str, str] | None = None) -> httpx.Response:
+    """Send one message to the server."""
+    with server.client(token) as client:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        sent = {"content-type": "application/json", **ACCEPT, **(headers or {})}
+        return client.post(server.url, content=body, headers=sent)
+
+
+def test_the_scopes_of_the_token_decide(server: McpServer, installation: Installation, token: str) -> None:
+    """What the agent sees: payloads, and the rules of its owners."""
+    seeing, limited = (
+        installation.token("seeing", "read", "payloads"),
+        installation.token("crm", "read", owners=["crm"]),
+    )
+    found = {}
+    for secret in (token, seeing, limited):
+        with Agent.over_http(server.url, secret) as agent:
+            found[secret] = agent.call("list_rules")["rules"]
+            if secret == limited:
+                assert "owner" in agent.error("backtest_rules", candidate="billed")
+            else:
+                (dead,) = agent.call("list_dead_letters", rule="billed", limit=1)["dead_letters"]
+                assert (CARD in agent.call("get_dead_letter", name=dead["name"])["event"]) == (secret == seeing)
+
+    assert ("billed" in found[token], list(found[limited])) == (True, ["waiting"])
+
+
+def test_a_call_without_a_valid_token_is_refused(server: McpServer, installation: Installation) -> None:
+    """With 401, before its body is read; a token without the scope `read` gets 403."""
+    publisher = installation.token("publisher", "publish:orders")
+
+    without, unknown, other = (post(server, HELLO, each) for each in ("", "ebt_unknown", publisher))
+
+    assert (without.status_code, without.headers["www-authenticate"]) == (401, "Bearer")
+    assert (without.json()["code"], unknown.json()["code"]) == ("token_required", "token_invalid")
+    assert (unknown.status_code, other.status_code) == (401, 403)
+    assert post(server, b"x" * 9_000_000).status_code == 401
+
+
+def test_a_revoked_token_is_refused_within_seconds(server: McpServer, installation: Installation) -> None:
+    """Also in the middle of a session."""
+    secret = installation.token("short", "read")
+    assert post(server, HELLO, secret).status_code == 200
+    installation.run("tokens", "revoke", "short")
+
+    assert until_status(server, secret, 401)
+
+
+def until_status(server: McpServer, secret: str, status: int) -> bool:
+    """Return whether a status is returned, as soon as it is."""
+    return any(post(server, HELLO, secret).status_code == status for _ in range(2_000))
+
+
+def test_pages_of_other_sites_cannot_call_it(server: McpServer, token: str) -> None:
+    """A browser sends their name as Host after DNS rebinding, or as Origin."""
+    rebound = post(server, HELLO, token, {"host": "evil.example"})
+    foreign = post(server, HELLO, token, {"origin": "http://evil.example"})
+    local = post(server, HELLO, token, {"origin": "http://localhost:3000"})
+
+    assert (rebound.status_code, foreign.status_code, local.status_code) == (421, 403, 200)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"nonsense",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "nope"}).encode(),
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 1}}).encode(),
+        json.dumps(message("get_status") | {"id": [1]}).encode(),
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_rule", "arguments": '
+        b'{"rule": "\\ud800"}}}',
+        b"x" * 5_000_000,
+    ],
+    ids=range(11),
+)
+def test_nonsense_does_not_stop_the_server(content: bytes, server: McpServer, token: str) -> None:
+    """It gets an error without a traceback, and the next call works."""
+    response = post(server, content, token)
+
+    assert response.status_code < 500
+    assert "Traceback" not in response.text
+    assert post(server, message("list_targets"), token).json()["result"]["structuredContent"]["targets"]
+    with server.client(token) as client:
+        assert client.get(server.url, headers=ACCEPT).status_code == 405
+        assert client.delete(server.url).status_code == 405
+
+
+def test_a_client_that_dies_does_not_stop_the_server(server: McpServer, token: str) -> None:
+    """In the middle of its request, or before the response."""
+    address = urlsplit(server.url)
+    body = json.dumps(message("backtest_rules", candidate="billed")).encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nhost: {address.netloc}\r\nauthorization: Bearer {token}\r\n"
+        f"content-type: application/json\r\naccept: {ACCEPT['accept']}\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode()
+    for sent in (head, head + body[:20], head + body, head + body):
+        with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
+            connection.sendall(sent)
+
+    assert post(server, message("get_status"), token).json()["result"]["isError"] is False
+
+
+def test_a_signal_ends_the_server_with_a_session_open(installation: Installation, token: str) -> None:
+    """Gracefully, with 0."""
+    with McpServer(installation) as server, Agent.over_http(server.url, token) as agent:
+        agent.call("list_targets")
+        code, error = server.end(signal.SIGTERM)
+
+    assert (code, error) == (0, "")
+
+
+@contextmanager
+def started(installation: Installation) -> Iterator[subprocess.Popen[str]]:
+    """Start the server over stdio, for raw lines."""
+    process = subprocess.Popen(
+        installation.command("mcp"),
+        env=installation.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def test_nonsense_over_stdio_does_not_stop_the_server(installation: Installation) -> None:
+    """Standard output has nothing but the protocol, and the end of standard input ends the server with 0."""
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    lines = [
+        "nonsense",
+        "\udcff\udcfe",
+        "[" * 100_000,
+        "{}",
+        "[1]",
+        '{"jsonrpc": "2.0", "id": 7, "method": "nope"}',
+        "",
+    ]
+    sent = [json.dumps(HELLO), json.dumps(initialized), *lines, json.dumps(message("list_targets", 8))]
+    with started(installation) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\n".join([*lines, *sent]) + "\n")
+        process.stdin.flush()
+        received = []
+        while not received or received[-1].get("id") != 8:
+            received.append(json.loads(process.stdout.readline()))
+        rest, error = process.communicate(timeout=SECONDS)
+
+    assert received[-1]["result"]["structuredContent"]["targets"]
+    assert {each["jsonrpc"] for each in received} == {"2.0"}
+    assert (rest, process.returncode) == ("", 0)
+    assert "Traceback" not in error
+
+
+def test_a_client_that_leaves_ends_its_server(installation: Installation) -> None:
+    """Also in the middle of a call, which is cancelled."""
+    with started(installation) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{json.dumps(HELLO)}\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdin.write(f"{json.dumps(message('backtest_rules', candidate='billed'))}\n")
+        process.stdin.close()
+
+        assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_server_over_stdio(number: signal.Signals, installation: Installation) -> None:
+    """Although the client has not closed standard input."""
+    with started(installation) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{json.dumps(HELLO)}\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(number)
+
+        assert process.wait(SECONDS) in (-number, 128 + number)
+
+
+def test_a_missing_ledger_is_reported(installation: Installation, tmp_path: Any) -> None:
+    """An empty one would make every tool return nothing."""
+    ended = subprocess.run(
+        installation.command("mcp"),
+        env={**installation.env, "EVENTBRIDGE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "EVENTBRIDGE_HOME" in ended.stderr
