@@ -416,6 +416,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             "version": "str",
             "built_in": "bool",
             "settings": {"path": {"description": "str", "minLength": "int", "type": "str"}},
+            "required": ["str"],
             "error": "null",
         }
     ],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from eventbridge.config.connection import Connection
 
@@ -73,9 +73,9 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, {"pools": list(pools.values())[offset : offset + limit], "total_entries": len(pools)}
         if method == "PATCH":
             assert query == {"update_mask": ["slots"]}
-            return 200, self.server.add(path.rpartition("/")[2], body["slots"])
+            return 200, self.server.add(unquote(path.rpartition("/")[2]), body["slots"])
         if method == "GET":
-            return 200, pools[path.rpartition("/")[2]]
+            return 200, pools[unquote(path.rpartition("/")[2])]
         if body["name"] in self.server.raced:
             self.server.add(body["name"], 99)
         if body["name"] in pools:

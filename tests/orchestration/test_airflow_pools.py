@@ -77,11 +77,12 @@ def test_pools_on_several_pages_are_all_read(airflow: FakeAirflow) -> None:
     assert {PoolSlots(1, 1)} == {found[f"p{number}"] for number in range(250)}
 
 
-def test_a_pool_that_another_runner_created_meanwhile_is_used_as_it_is(airflow: FakeAirflow) -> None:
-    """Two concurrent `listen` tasks both create the pool; the slower one gets the other's slots."""
-    airflow.raced.add("eventbridge.rule.new")
+@pytest.mark.parametrize("name", ["eventbridge.rule.new", "night jobs/eu #1?"])
+def test_a_pool_that_another_runner_created_meanwhile_is_used_as_it_is(airflow: FakeAirflow, name: str) -> None:
+    """Two concurrent `listen` tasks both create the pool; the slower one gets the other's slots, whatever its name."""
+    airflow.raced.add(name)
     with AirflowPools(airflow.connection()) as client:
-        assert PoolSlots(99, 99) == client.ensure({"eventbridge.rule.new": 2})["eventbridge.rule.new"]
+        assert PoolSlots(99, 99) == client.ensure({name: 2})[name]
 
 
 def test_a_pool_without_limit_counts_as_large(airflow: FakeAirflow) -> None:

@@ -73,6 +73,7 @@ def test_its_types_are_listed_with_their_settings(run: Run) -> None:
     assert own == [("source", "folder", "1.0"), ("target", "sqlite", "1.0"), ("transform", "redact", "1.0")]
     assert list(shown["settings"]) == ["database", "table", "max_size"]
     assert shown["settings"]["table"]["pattern"] == "^[a-z_]+$"
+    assert shown["required"] == ["database", "table"]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class AirflowPools(AirflowApi):
         try:
             return _slots(self.call("POST", "/api/v2/pools", json=body))
         except AirflowConflict:  # it was created in the meantime, usually by the first task of another run
-            return _slots(self.call("GET", f"/api/v2/pools/{name}"))
+            return _slots(self.call("GET", f"/api/v2/pools/{quote(name, safe='')}"))
 
 
 def _slots(pool: Mapping[str, Any]) -> PoolSlots:

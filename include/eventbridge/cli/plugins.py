@@ -62,10 +62,15 @@ def show(
         if each.settings:
             print_line()
             rows = [
-                [name, _values(schema), schema.get("default"), schema.get("description")]
+                [name, _values(schema), _default(name, schema, each.required), schema.get("description")]
                 for name, schema in each.settings.items()
             ]
             show_table("Settings", ["setting", "value", "default", "meaning"], rows)
+
+
+def _default(name: str, schema: dict[str, Any], required: list[str]) -> Any:
+    """Return the default of a setting, or that it has none."""
+    return "required" if name in required else schema.get("default")
 
 
 def _values(schema: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ class Fields:
         self.node = node
         self.what = what
         self.complete = True  # whether missing required fields are errors
+        self.missing: list[str] = []  # the required fields that are not given
         self._errors = errors
         self._nodes: dict[str, Node] = {}
         if isinstance(node.value, dict):
@@ -69,6 +70,7 @@ class Fields:
         node = self._nodes.get(name)
         if node is None:
             if required and self.complete and isinstance(self.node.value, dict):
+                self.missing.append(name)
                 self._errors.append(self.node.error_at_key(f"{self.what} needs the field {name}", f"Add {name}: ..."))
             return None
         if node.value is None and not node.spoilt:

@@ -11,6 +11,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from eventbridge.errors import TypeUnusable
+from eventbridge.rules.fields import Fields
+from eventbridge.rules.model import Transform
+from eventbridge.rules.node import Location, Node
 from eventbridge.rules.types import (
     SOURCE_TYPES,
     TARGET_TYPES,
@@ -314,6 +317,31 @@ def settings_schema(kind: TargetType | SourceType | TransformType, *, is_built_i
     return own
 
 
+def required_settings(kind: TargetType | SourceType | TransformType) -> list[str]:
+    """Return the settings of a type without which a rule file is refused, whatever else it has."""
+    read: Any = getattr(kind, "read", None)
+    if read is None:
+        return [word for word in kind.own_words if word in kind.fields.model_fields and _is_required(kind, word)]
+    return [word for word in kind.own_words if _refuses_without(kind, read, word)]
+
+
+def _is_required(kind: TargetType | SourceType | TransformType, word: str) -> bool:
+    return kind.fields.model_fields[word].is_required()
+
+
+def _refuses_without(kind: TargetType | SourceType | TransformType, read: Any, word: str) -> bool:
+    """Return whether the reader of a built-in type misses a field that is not given although all others are."""
+    here = Location("", 1, 1)
+    others = {each: Node(f"$.{each}", here, here, None, spoilt=True) for each in kind.own_words if each != word}
+    what = "a target" if isinstance(kind, TargetType) else "a source"
+    fields = Fields(Node("$", here, here, others), [], what)
+    if isinstance(kind, TargetType):
+        read(fields, Transform())
+    else:
+        read(fields)
+    return word in fields.missing
+
+
 #: The fields that sources of plug-ins share with built-in ones.
 _SHARED: Final = ("topics", "start_at", "mapping")
 
@@ -353,7 +381,7 @@ def _condition(field: str, value: str, properties: Mapping[str, _Schema]) -> _Sc
 
 
 def _settings_object(kind: TransformType) -> _Schema:
-    required = [name for name, field in kind.fields.model_fields.items() if field.is_required()]
+    required = required_settings(kind)
     found: _Schema = {"type": "object", "properties": settings_schema(kind, is_built_in=False)}
     return found | ({"required": required} if required else {})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eventbridge.errors import NotFoundError, TypeUnusable
-from eventbridge.rules.json_schema import settings_schema
+from eventbridge.rules.json_schema import required_settings, settings_schema
 from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES, TRANSFORM_TYPES, Registry
 from eventbridge.rules.vocabulary import FORMS
 from eventbridge.similar_names import nearest
@@ -18,7 +18,9 @@ _OURS = "eventbridge-airflow"
 
 @dataclass(frozen=True)
 class TypeLine:
-    """One type, with the JSON Schema of each of its settings; `error` is why its package cannot be used.
+    """One type, with the JSON Schema of each of its settings, and the names of those that a rule file must give.
+
+    `error` is why its package cannot be used.
 
     The settings of a built-in transform are described by docs/reference/transforms.md.
     """
@@ -29,6 +31,7 @@ class TypeLine:
     version: str
     built_in: bool
     settings: dict[str, Any] = field(default_factory=dict)
+    required: list[str] = field(default_factory=list)
     error: str | None = None
 
 
@@ -55,7 +58,8 @@ def _type_of(registry: Registry[Any], name: str) -> TypeLine:
     plug_in = registry.plug_in(name)
     package, version = (_OURS, __version__) if plug_in is None else (plug_in.package, plug_in.version)
     try:
-        settings = settings_schema(registry.get(name), is_built_in=plug_in is None)
+        found = registry.get(name)
+        settings, required = settings_schema(found, is_built_in=plug_in is None), required_settings(found)
     except TypeUnusable as error:
         return TypeLine(registry.kind, name, package, version, built_in=False, error=str(error))
-    return TypeLine(registry.kind, name, package, version, built_in=plug_in is None, settings=settings)
+    return TypeLine(registry.kind, name, package, version, plug_in is None, settings, required)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from unit.rules.test_rule_page import examples
 
-from eventbridge.rules.json_schema import rule_file_schema
-from eventbridge.rules.types import fields_of
+from eventbridge.rules.json_schema import required_settings, rule_file_schema
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES, fields_of
 from eventbridge.rules.vocabulary import FIELDS
 
 ROOT = Path(__file__).parents[3]
@@ -83,6 +83,21 @@ def test_a_misspelt_field_and_a_wrong_word_are_refused() -> None:
     """
 
     assert len(problems(textwrap.dedent(text))) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "required"),
+    [
+        (TARGET_TYPES.get("kafka"), ["connection", "topic"]),
+        (TARGET_TYPES.get("file"), ["path"]),
+        (TARGET_TYPES.get("http"), []),  # a url, or a connection that has one
+        (SOURCE_TYPES.get("kafka"), ["connection"]),
+        (SOURCE_TYPES.get("embedded"), []),
+    ],
+)
+def test_required_settings_are_those_whose_absence_is_an_error(kind: Any, required: list[str]) -> None:
+    """The readers of the built-in types say which settings a rule file must give, whatever else it has."""
+    assert required_settings(kind) == required
 
 
 def test_the_schema_in_the_repository_is_that_of_the_code() -> None:
