@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_network
 from itertools import count
 from pathlib import Path
@@ -125,6 +127,80 @@ def test_a_batch_of_deliveries_starts_one_run(airflow: AirflowServer, tmp_path: 
     assert airflow.runs("load_orders")[span.name]["conf"] == {"events": [{"n": 1}, [2], "plain text"]}
 
 
+def test_an_event_that_airflow_cannot_store_keeps_no_other_out_of_its_batch(
+    airflow: AirflowServer, tmp_path: Path
+) -> None:
+    """PostgreSQL refuses a conf with the character NUL; such an event is rejected alone, whenever the span is sent."""
+    unfit = [b'{"n": "\\u0000"}', b"a\0b", b'{"n": "\\ud800"}', b'{"n": 1e999}', b'{"n": ' + b"9" * 5_000 + b"}"]
+    payloads = [b'{"n": 1}', *unfit, b'{"n": "\\\\u0000"}']
+    ids = [uuid.uuid4().bytes for _ in payloads]
+    span = DeliverySpan(f"20261130T090000Z-{uuid.uuid4().hex}", AT, pa.array(ids), pa.array(payloads))
+    for _ in range(2):
+        with closing(opened(airflow, tmp_path, "dag_id: load_orders, batch: {count: 100}")) as target:
+            found = target.deliver_span(span, later())
+        assert found is not None
+        assert found.response.accepted
+        assert [ids.index(each) for each in found.rejected] == [1, 2, 3, 4, 5]
+        assert {each.error_class for each in found.rejected.values()} == {"MessageRefused"}
+
+    assert airflow.runs("load_orders")[span.name]["conf"] == {"events": [{"n": 1}, {"n": "\\u0000"}]}
+    whole = span._replace(
+        name=f"20261130T090000Z-{uuid.uuid4().hex}", delivery_ids=pa.array(ids[1:2]), payloads=pa.array(payloads[1:2])
+    )
+    with closing(opened(airflow, tmp_path, "dag_id: load_orders, batch: {count: 100}")) as target:
+        only = target.deliver_span(whole, later())
+    assert only is not None
+    assert list(only.rejected) == ids[1:2]
+    assert whole.name not in airflow.runs("load_orders")
+
+
+@pytest.mark.parametrize(
+    ("responses", "error_class", "problem"),
+    [
+        ({}, "NotAirflow", "does not respond as Airflow's REST API"),
+        ({"GET": b'{"dag_id": "load_orders"}', "POST": b"<html>Log in</html>"}, "NotAirflow", None),
+        ({"status": 401}, "HTTP 401", "refuses the login of connection 'there'. Check its token"),
+    ],
+    ids=["a server that accepts everything", "a proxy with a page for its login", "a token that has ended"],
+)
+def test_what_no_airflow_has_accepted_is_not_delivered(
+    tmp_path: Path, responses: dict[str, Any], error_class: str, problem: str | None
+) -> None:
+    """A status 200 by another server starts no run, so the delivery is tried again; the check finds a wrong token."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _respond(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            body = responses.get(self.command, b"{}")
+            self.send_response(responses.get("status", 200))
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = _respond
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        connection = {"host": f"http://127.0.0.1:{server.server_port}", "extra": {"token": "t0ken-of-ann"}}
+        target = open_target(
+            "r",
+            read(tmp_path / "rules", "allow_http: true, dag_id: load_orders"),
+            lambda name: Connection(name, "http", **connection),  # type: ignore[arg-type]
+            now,
+            (ip_network("127.0.0.0/8"),),
+        )
+        assert isinstance(target, AirflowTarget)
+        found = target.check()
+        (response,) = delivered(target, requests_of({"n": 1})).values()
+        server.shutdown()
+
+    assert (response.accepted, response.code, response.error_class) == (False, None, error_class)
+    assert found == problem if problem is None else problem in str(found)
+
+
 def test_no_more_runs_are_started_than_the_dag_may_have(airflow: AirflowServer, tmp_path: Path) -> None:
     """At max_active_runs the target asks for a pause instead; the deliveries behind it are not tried."""
     target = opened(airflow, tmp_path, "dag_id: few")
@@ -172,6 +248,11 @@ def test_an_asset_event_has_the_payload_and_the_delivery_id(airflow: AirflowServ
         (requests[1].delivery_id, None),
     ]
     assert events[0]["extra"]["rows"] == 7
+
+    (request,) = requests_of({"delivery_id": "of the payload"})
+    delivered(opened(airflow, tmp_path, "asset: orders"), [request])
+    last = airflow.call("GET", "assets/events?order_by=timestamp")["asset_events"][-1]
+    assert last["extra"]["delivery_id"] == request.delivery_id
 
 
 @pytest.mark.parametrize(

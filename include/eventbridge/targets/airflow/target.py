@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from eventbridge.config.connection import Connection
-from eventbridge.errors import ConnectionUnusable
+from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.model.outcome import TARGET_BUSY, Response
 from eventbridge.targets.airflow.fields import AirflowFields
 from eventbridge.targets.http.access import Access
@@ -41,6 +42,12 @@ _ASSET_SECONDS: Final = 300.0
 #: The delay before deliveries are tried again to a DAG that already has as many runs as it may have.
 _BUSY_SECONDS: Final = 10
 _RUNS: Final = "queued", "running"
+#: The character NUL in a JSON text: an odd number of backslashes before `u0000`.
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_UNFIT: Final = (
+    "the conf of a DAG run cannot hold the payload: it has the character NUL, half of a surrogate pair, or a number or "
+    "nesting beyond all limits. Let the transform of the target leave that member out"
+)
 
 
 class LookUpFailed(Exception):
@@ -49,6 +56,10 @@ class LookUpFailed(Exception):
     def __init__(self, error_class: str, message: str) -> None:
         super().__init__(message)
         self.error_class = error_class
+
+
+class _LoginRefused(LookUpFailed):
+    """Airflow refuses the credentials of a request."""
 
 
 @dataclass
@@ -124,11 +135,23 @@ class AirflowTarget:
         yield from _drained(refused)
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> SpanResponse | None:
-        """Start one run with all deliveries of a span, see `protocol.SpanTarget`."""
-        request = Request(0, span.name, _events(span.payloads.to_pylist()), "application/json")
-        for _, response in self._deliver([request], until):
-            return SpanResponse(response, {})
-        return None
+        """Start one run with all deliveries of a span, see `protocol.SpanTarget`.
+
+        Those whose payloads not every Airflow can store are rejected, because one of them would keep all others out.
+        """
+        lines = [json_line(each or b"")[:-1] for each in span.payloads.to_pylist()]
+        unfit = {at for at, line in enumerate(lines) if not _is_storable(line)}
+        fit = [line for at, line in enumerate(lines) if at not in unfit]
+        response = Response(True, self._clock(), 0.0)
+        if fit:
+            request = Request(0, span.name, _joined(fit), "application/json")
+            sent = next((found for _, found in self._deliver([request], until)), None)
+            if sent is None:
+                return None
+            response = sent
+        refused = response._replace(accepted=False, code=None, error_class="MessageRefused", error=_UNFIT)
+        ids = span.delivery_ids.to_pylist()
+        return SpanResponse(response, {ids[at]: refused for at in unfit} if response.accepted else {})
 
     def flush(self) -> None:
         """Return immediately, because Airflow has stored what it acknowledged."""
@@ -186,13 +209,16 @@ class AirflowTarget:
         if self._rule.dag_id:
             head = f'{{"dag_run_id":"{request.delivery_id}","logical_date":null,{key}"conf":'
             return head.encode() + request.payload + b"}"
-        members = request.payload.strip()[1:]
-        comma = b"," if found else b""
-        head = f'{{"asset_id":{self._known.asset_id},{key}"extra":{{"delivery_id":"{request.delivery_id}"'
-        return head.encode() + comma + members + b"}"
+        members = request.payload.strip()[1:-1] + (b"," if found else b"")
+        head = f'{{"asset_id":{self._known.asset_id},{key}"extra":{{'
+        # at the end, because the last of several members with one name counts
+        return head.encode() + members + f'"delivery_id":"{request.delivery_id}"}}}}'.encode()
 
     def _read(self, response: Response) -> Response:
         """Return what a response of Airflow means for the delivery."""
+        if response.accepted and not response.response_head.lstrip().startswith(b'{"'):  # the page of a proxy
+            failure = self._not_airflow()
+            return response._replace(accepted=False, code=None, error_class=failure.error_class, error=str(failure))
         if response.code == 409 and self._rule.dag_id:
             return response._replace(accepted=True)  # the run exists, because an earlier try started it
         if response.accepted or response.code is None or response.error is not None:
@@ -229,27 +255,35 @@ class AirflowTarget:
         with known.lock:
             if time.monotonic() < known.good_until:
                 return
-            credentials = self._access.ready(until)
-            if self._rule.dag_id:
-                known.room = self._room(credentials)
-                known.good_until = time.monotonic() + _DAG_SECONDS
-            else:
-                known.asset_id = self._asset_id(credentials)
-                known.good_until = time.monotonic() + _ASSET_SECONDS
+            try:
+                self._ask(self._access.ready(until))
+            except _LoginRefused as refused:  # a token has ended, or the connection has changed
+                try:
+                    fresh = self._access.renewed(until)
+                except UserError:  # of the connection
+                    raise refused from None
+                self._ask(fresh)
+            known.good_until = time.monotonic() + (_DAG_SECONDS if self._rule.dag_id else _ASSET_SECONDS)
+
+    def _ask(self, credentials: Credentials) -> None:
+        if self._rule.dag_id:
+            self._known.room = self._room(credentials)
+        else:
+            self._known.asset_id = self._asset_id(credentials)
 
     def _room(self, credentials: Credentials) -> int | None:
         """Return how many runs of the DAG may start, or None if their number is unknown or not limited."""
         path = f"dags/{quote(self._rule.dag_id, safe='')}"
         dag = self._get(path, credentials)
-        if dag is None:
-            return None
+        if dag.get("dag_id") != self._rule.dag_id:
+            raise self._not_airflow()
         if dag.get("has_import_errors"):
             raise LookUpFailed("DagBroken", f"{self._what} has import errors in the Airflow at {self._base}. Fix it")
         if dag.get("is_paused"):
             raise LookUpFailed("DagPaused", f"{self._what} is paused in the Airflow at {self._base}. Unpause it there")
         most = dag.get("max_active_runs")
         runs = self._get(f"{path}/dagRuns?limit=1&" + "&".join(f"state={state}" for state in _RUNS), credentials)
-        active = None if runs is None else runs.get("total_entries")
+        active = runs.get("total_entries")
         if not isinstance(most, int) or most < 1 or not isinstance(active, int):
             return None
         return max(0, most - active)
@@ -258,7 +292,7 @@ class AirflowTarget:
         name = self._rule.asset
         column = "uri" if "://" in name else "name"
         found = self._get(f"assets?limit=100&{column}_pattern={quote(name, safe='')}", credentials)
-        listed = [] if found is None else found.get("assets")
+        listed = found.get("assets")
         for asset in listed if isinstance(listed, list) else []:
             if (
                 isinstance(asset, dict)
@@ -268,11 +302,8 @@ class AirflowTarget:
                 return int(asset["id"])
         raise LookUpFailed("AssetMissing", f"{self._problem_of(404)}")
 
-    def _get(self, path: str, credentials: Credentials) -> Mapping[str, Any] | None:
-        """Return an object from Airflow; None if the login is refused (401). The request itself then renews the login.
-
-        Raises LookUpFailed, AddressRefused and HostUnknown.
-        """
+    def _get(self, path: str, credentials: Credentials) -> Mapping[str, Any]:
+        """Return an object from Airflow. Raises LookUpFailed, AddressRefused and HostUnknown."""
         endpoint = replace(self._endpoint, url=f"{self._base}/api/v2/{path}", method="GET", whole_responses=True)
         with closing(Exchange(routed(endpoint))) as exchange:
             exchange.use(credentials)
@@ -280,7 +311,8 @@ class AirflowTarget:
             exchange.prepare(["Expect:", "content-type:", "accept: application/json", *credentials.lines], b"")
             response, body = exchange.perform(), exchange.body
         if response.code == 401:
-            return None
+            what = f"{self._base} refuses the login of connection {self._rule.connection!r}"
+            raise _LoginRefused("HTTP 401", f"{what}. Check its token, or its login and password")
         if response.code is None:
             raise LookUpFailed(response.error_class or "NetworkError", f"{self._base}: {response.error}")
         if response.code == 404:
@@ -293,10 +325,13 @@ class AirflowTarget:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             found = None
         if not isinstance(found, dict):
-            raise LookUpFailed(
-                "NotAirflow", f"{self._base} does not respond as Airflow's REST API (v2) does. Check url or the host"
-            )
+            raise self._not_airflow()
         return found
+
+    def _not_airflow(self) -> LookUpFailed:
+        return LookUpFailed(
+            "NotAirflow", f"{self._base} does not respond as Airflow's REST API (v2) does. Check url or the host"
+        )
 
     def _unsent(
         self, requests: Sequence[Request], failure: Exception, until: datetime
@@ -317,8 +352,20 @@ def _drained(refused: deque[tuple[int, Response]]) -> Iterator[tuple[int, Respon
 
 def _events(payloads: Sequence[bytes | None]) -> bytes:
     """Return a JSON object with all payloads in the array `events`."""
-    lines = [json_line(payload or b"")[:-1] for payload in payloads]
+    return _joined([json_line(payload or b"")[:-1] for payload in payloads])
+
+
+def _joined(lines: Sequence[bytes]) -> bytes:
     return b'{"events":[' + b",".join(lines) + b"]}"
+
+
+def _is_storable(line: bytes) -> bool:
+    """Return whether any Airflow can store a JSON text; PostgreSQL refuses a whole conf because of one NUL in it."""
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return _NUL.search(line) is None
 
 
 def open_airflow(opening: TargetSetup[AirflowFields]) -> AirflowTarget:
