@@ -29,6 +29,7 @@ from eventbridge.cli import (
     replays,
     rules,
     schemas,
+    sql,
     stats,
     status,
     targets,
@@ -97,6 +98,7 @@ app.command("status", short_help="Show the status of runners, batches, pending d
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
 app.command("audit", short_help="Check from the store that every event is accounted for.")(audit.show_audit)
 app.command("stats", short_help="Show the cost of each rule, by day.")(stats.stats)
+app.command("sql", short_help="Query events, deliveries, attempts, dead letters and batches in SQL.")(sql.sql)
 for _name, _group in _GROUPS:
     app.add_typer(_group, name=_name)
 app.command("heartbeat", short_help="Send one heartbeat event with the status of the installation.")(

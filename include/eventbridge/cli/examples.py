@@ -14,6 +14,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "deliver": ("deliver --runner orders --until-idle", "deliver --runner orders --streaming"),
     "audit": ("audit", "audit --batch 01890a5d -o json"),
     "stats": ("stats --days 30", "stats --rule big-orders --csv"),
+    "sql": (
+        'sql "SELECT rule, count(*) AS attempts FROM attempts GROUP BY rule ORDER BY attempts DESC"',
+        """sql "SELECT event->>'$.data.amount' AS amount, count(*) FROM events GROUP BY 1" --from 7d -o json""",
+    ),
     "heartbeat": ("heartbeat https://uptime.example.com/eventbridge", "heartbeat -o json"),
     "serve": ("serve", "serve --host 0.0.0.0 --port 8090"),
     "mcp": ("mcp", "mcp --payloads", "mcp --http --port 8091"),

@@ -242,6 +242,16 @@ def show_table(
     print_line("\n".join([title, *_layout(columns, cells, numeric, ids, _terminal_width())]))
 
 
+def show_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
+    """Print rows of text without a title; the columns that are `numeric` are aligned to the right.
+
+    The table fits the terminal as by `show_table`.
+    """
+    cells = [[truncate(visible(value)) for value in row] for row in rows] or [[""] * len(columns)]
+    lines = list(_layout(list(map(visible, columns)), cells, list(numeric), (), _terminal_width()))
+    print_line("\n".join(lines if rows else lines[:1]))
+
+
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:
     """Print named values, one per line; None values are left out, and numbers are aligned to the right."""
     filled = [(name, cell_text(value), _is_number(value)) for name, value in fields if value is not None]

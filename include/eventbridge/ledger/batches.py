@@ -109,6 +109,15 @@ BATCHES_BETWEEN = (
     sa.select(batch).where(period_condition(batch.c.planned_at)).order_by(batch.c.planned_at, batch.c.batch_id)
 )
 
+#: The condition for batches that were planned before the end of a period and not committed before its beginning. No
+#: index serves it, because a batch may take any time; a query over a year of batches reads half a million short rows.
+AT_WORK = (batch.c.planned_at < sa.bindparam("until", type_=UtcTime)) & (
+    UNCOMMITTED | (batch.c.committed_at >= sa.bindparam("since", type_=UtcTime))
+)
+
+#: The batches that were at work in a period.
+BATCHES_AT_WORK = sa.select(batch).where(AT_WORK).order_by(batch.c.planned_at, batch.c.batch_id)
+
 _newest_committed = (
     sa.select(batch)
     .where(
@@ -314,6 +323,10 @@ class Batches(Aggregate):
     def list_planned_between(self, since: datetime, until: datetime) -> list[Batch]:
         """Return the batches planned from `since` (included) to `until` (excluded), oldest first."""
         return [to_batch(row) for row in self._rows(BATCHES_BETWEEN, {"since": since, "until": until})]
+
+    def list_at_work(self, since: datetime, until: datetime) -> list[Batch]:
+        """Return the batches planned before `until` and not committed before `since`, oldest first."""
+        return [to_batch(row) for row in self._rows(BATCHES_AT_WORK, {"since": since, "until": until})]
 
     def latest(self) -> Batch | None:
         """Return the most recently planned batch; None in an empty ledger."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from eventbridge.errors import SettledAgainError
-from eventbridge.ledger.batches import OLDER, batch, is_in_state
+from eventbridge.ledger.batches import AT_WORK, OLDER, batch, is_in_state
 from eventbridge.ledger.database import Aggregate, Database
 from eventbridge.ledger.definitions import FileDetailText, insert_or_skip, metadata, one_of, word
 from eventbridge.model.batch import BatchFile, BatchKind, BatchState, FileKind, FilePosition
@@ -98,6 +99,15 @@ PATHS = sa.select(batch_file.c.kind, batch_file.c.path).where(
 )
 
 
+#: The files of some kinds of the batches that were at work in a period, in order of batch and key.
+FILES_AT_WORK = (
+    sa.select(batch_file.c.batch_id, batch_file.c.kind, batch_file.c.key, batch_file.c.path, batch_file.c.rows)
+    .join(batch, batch.c.batch_id == batch_file.c.batch_id)
+    .where(AT_WORK, batch_file.c.kind.in_(sa.bindparam("kinds", expanding=True)))
+    .order_by(batch_file.c.batch_id, batch_file.c.kind, batch_file.c.key)
+)
+
+
 class Files(Aggregate):
     """Recorded files of batches."""
 
@@ -145,6 +155,11 @@ class Files(Aggregate):
         if behind is not None:
             values = {"before_at": behind.planned_at, "before_batch": behind.batch_id, "before_key": behind.key}
         return [FilePosition(**row._mapping) for row in self._rows(query, values)]
+
+    def list_at_work(self, since: datetime, until: datetime, kinds: Sequence[FileKind]) -> list[BatchFile]:
+        """Return the files of batches that were at work in a period (`Batches.list_at_work`), without their details."""
+        rows = self._rows(FILES_AT_WORK, {"since": since, "until": until, "kinds": list(kinds)})
+        return [BatchFile(**row._mapping) for row in rows]
 
     def paths(self, batch_id: str) -> list[tuple[FileKind, str]]:
         """Return the recorded files of a batch, with their kinds."""

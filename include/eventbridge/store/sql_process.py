@@ -90,7 +90,7 @@ def _query(
     database: duckdb.DuckDBPyConnection, *, expression: str | None, queries: list[str]
 ) -> list[tuple[bytes, bytes]]:
     """Return the results of queries. The queries can read only the filled tables, and cannot change settings."""
-    if database.execute("SELECT current_setting('lock_configuration')").fetchone() != (True,):
+    if database.execute("SELECT current_setting('lock_configuration')").fetchall() != [(True,)]:
         for option, value in (("enable_external_access", "false"), ("lock_configuration", "true")):
             database.execute(f"SET {option} = {value}")
     if expression is not None:

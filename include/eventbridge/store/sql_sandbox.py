@@ -51,17 +51,20 @@ class Database:
         self._send(sql_messages.FILL, [sql_messages.SQL_LENGTH.pack(len(written)), written, sink.getvalue()])
         self._response()
 
-    def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
+    def ask(
+        self, queries: Sequence[str], *, expression: str | None = None, max_bytes: int | None = None
+    ) -> list[pa.Table]:
         """Return the result of each query; `expression` must be a single expression.
 
-        No table can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
+        A result of more than `max_bytes` is not read. No table can be filled afterwards. Raises SqlRefused, SqlLimited,
+        Cancelled, TimeSpent.
         """
         if any(_SURROGATE.search(text) for text in (*queries, expression or "")):
             raise SqlRefused("it contains half of a surrogate pair, which SQL cannot contain")
         self._send(sql_messages.ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
         tables = []
         for _ in queries:
-            with pa.ipc.open_stream(self._response()) as stream:
+            with pa.ipc.open_stream(self._response(max_bytes=max_bytes)) as stream:
                 tables.append(stream.read_all())
         return tables
 
@@ -71,12 +74,14 @@ class Database:
         except ChildEnded:
             raise SqlLimited(_ENDED_BY_LIMIT) from None
 
-    def _response(self, seconds: float | None = None) -> bytes:
+    def _response(self, seconds: float | None = None, max_bytes: int | None = None) -> bytes:
         """Return the process's response to the last message, waiting at most `seconds` (by default `SECONDS`)."""
         allowed = sql_messages.SECONDS if seconds is None else seconds
         ends_at = time.monotonic() + allowed
         try:
             kind, length = sql_messages.HEAD.unpack(self._child.read(sql_messages.HEAD.size, ends_at))
+            if max_bytes is not None and length > max_bytes:
+                raise SqlLimited(f"has a result of more than {max_bytes >> 20:,} MB")
             content = self._child.read(length, ends_at)
         except ChildLate:
             raise SqlLimited(f"takes more than {allowed:g} s") from None

@@ -1,0 +1,439 @@
+"""Runs a query of a user over the tables of `views.sql_tables`, for a time range, in the sandbox process of DuckDB.
+
+The query is first checked without data. Then this process reads only the files of the range, and only the tables and
+columns that the query names, and passes them to DuckDB. DuckDB itself opens no file and no connection.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.errors import (
+    NewerFormatError,
+    StoreFileDamaged,
+    StoreFileMissing,
+    StoreFileUnreadable,
+    UserError,
+)
+from eventbridge.model import row_vectors
+from eventbridge.processes import check_cancelled
+from eventbridge.progress import Progress, unreported
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.store import columns, schemas
+from eventbridge.store.parquet import parts_of, read_rows
+from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, database
+from eventbridge.views.sql_tables import (
+    BATCHES,
+    OF_BATCH,
+    SQL_TABLES,
+    Column,
+    SqlTable,
+    TableFile,
+    TableFiles,
+    batch_rows,
+    find_files,
+)
+
+#: The maximum bytes of a query's tables, as Arrow holds them.
+MAX_BYTES: Final = 1 << 30
+#: The maximum bytes of a result.
+_MAX_RESULT_BYTES: Final = 256 << 20
+#: The bytes that are passed to DuckDB at a time.
+_FILL_BYTES: Final = 32 << 20
+#: The number of files that are read at a time, if they have at most this many rows together.
+_FILES_AT_ONCE: Final = 8
+_ROWS_AT_ONCE: Final = 50_000
+
+_NUMBERS: Final = frozenset(
+    ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "FLOAT", "DOUBLE")
+)
+_AS_THEY_ARE: Final = _NUMBERS | {"BOOLEAN", "VARCHAR"}
+_TIME: Final = "TIMESTAMP WITH TIME ZONE"
+#: Functions that run SQL which is a string, so that it is not known which tables and columns it names.
+_INDIRECT: Final = frozenset(("query", "query_table", "json_execute_serialized_sql", "histogram", "histogram_values"))
+
+_HELP: Final = f'The tables are {", ".join(SQL_TABLES)}; `eventbridge sql "DESCRIBE events"` shows the columns of one.'
+_NARROWER: Final = "Choose a shorter range with --from and --to, or name fewer columns: `*` reads all of them."
+_UNREADABLE: Final = (StoreFileDamaged, StoreFileMissing, StoreFileUnreadable, NewerFormatError)
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """A column of a result; `kind` is number, text, json, time or boolean. A decimal is a number given as text."""
+
+    name: str
+    type: str
+
+    @property
+    def kind(self) -> str:
+        """What the values are."""
+        if self.type in _NUMBERS or self.type.startswith(("HUGEINT", "UHUGEINT", "DECIMAL")):
+            return "number"
+        if self.type == "JSON" or self.type.endswith("]") or self.type.startswith(("STRUCT", "MAP", "UNION")):
+            return "json"
+        return {"BOOLEAN": "boolean", _TIME: "time"}.get(self.type, "text")
+
+    def expression_of(self, name: str) -> str:
+        """Return the SQL expression of the values of a column in a form that has no surprises in Arrow."""
+        if self.type in _AS_THEY_ARE or self.type == _TIME:
+            return name
+        is_nested = self.kind == "json" and self.type != "JSON"
+        return f"to_json({name})::VARCHAR" if is_nested else f"{name}::VARCHAR"
+
+
+@dataclass
+class SqlResult:
+    """The result of a query; `is_cut` is True if it has more rows, `reads` is False if it reads no table.
+
+    `removed` has, by table, when the newest batch was planned whose files retention has removed. `unsettled` counts the
+    batches whose deliveries have no status yet. `unreadable` has the errors of files that were skipped.
+    """
+
+    columns: tuple[ResultColumn, ...]
+    rows: list[list[Any]] = field(default_factory=list)
+    is_cut: bool = False
+    reads: bool = True
+    removed: dict[str, datetime] = field(default_factory=dict)
+    unsettled: int = 0
+    unreadable: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The tables that a query reads, the words in it, and whether it may read columns that it does not name.
+
+    `describes` is True for DESCRIBE and SHOW, which need no rows.
+    """
+
+    tables: tuple[SqlTable, ...]
+    words: frozenset[str]
+    reads_all: bool
+    describes: bool
+
+    def columns_of(self, table: SqlTable) -> tuple[Column, ...]:
+        return table.columns if self.reads_all else table.select(self.words)
+
+
+def run_sql(
+    runtime: Runtime, query: str, since: datetime, until: datetime, limit: int, progress: Progress = unreported
+) -> SqlResult:
+    """Return at most `limit` rows of a query's result over the rows of a time range.
+
+    `progress` gets the number of files read. Raises UserError for an invalid query, one that fails on the data, and one
+    that takes too much time or memory.
+    """
+    query = query.strip().rstrip(";").rstrip()
+    if not query:
+        raise UserError(f"the query is empty. Write one SELECT statement. {_HELP}")
+    names, found = _check(query)
+    result = SqlResult(found, reads=bool(names.tables) and not names.describes)
+    try:
+        with database() as opened:
+            if names.describes:
+                _fill_empty(opened)
+            else:
+                _fill(runtime, opened, names, (since, until), result, progress)
+            named = ", ".join(f"c{number}" for number in range(len(found)))
+            shown = ", ".join(f"{each.expression_of(f'c{number}')} AS c{number}" for number, each in enumerate(found))
+            (table,) = opened.ask(
+                [f"SELECT {shown} FROM (\n{query}\n) AS result({named}) LIMIT {limit + 1}"],
+                max_bytes=_MAX_RESULT_BYTES,
+            )
+    except SqlRefused as error:
+        raise UserError(f"the query fails on the data: {error}. TRY_CAST and TRY return null instead") from None
+    except SqlLimited as error:
+        raise UserError(f"the query {error}. {_NARROWER}") from None
+    result.is_cut = table.num_rows > limit
+    result.rows = [list(row.values()) for row in columns.plain_rows(table.slice(0, limit))]
+    return result
+
+
+def _check(query: str) -> tuple[_Names, tuple[ResultColumn, ...]]:
+    """Return what a query names, and the columns of its result. Raises UserError if it is not one valid SELECT."""
+    text = query.replace("'", "''")
+    try:
+        with database() as opened:
+            _fill_empty(opened)
+            (tree,) = opened.ask([f"SELECT json_serialize_sql('{text}') AS tree"])
+            names = _names(json.loads(tree["tree"][0].as_py()), query)
+            (found,) = opened.ask(
+                [f"SELECT column_name AS name, column_type AS type FROM (DESCRIBE SELECT * FROM (\n{query}\n))"]
+            )
+    except SqlRefused as error:
+        raise UserError(f"the query cannot be run: {error}. {_HELP}") from None
+    except SqlLimited as error:
+        raise UserError(f"the query {error}. Write a simpler one") from None
+    return names, tuple(ResultColumn(**row) for row in found.to_pylist())
+
+
+def _names(tree: dict[str, Any], query: str) -> _Names:
+    if tree["error"]:
+        what = "only SELECT can be run" if tree["error_type"] == "not implemented" else tree["error_message"]
+        raise UserError(f"the query cannot be run: {what}. {_HELP}")
+    if len(tree["statements"]) != 1:
+        raise UserError("the query has several statements. Write one SELECT statement")
+    nodes = list(_nodes(tree["statements"][0]))
+    called = {each["function_name"].lower() for each in nodes if "function_name" in each}
+    if indirect := sorted(called & _INDIRECT):
+        raise UserError(f"{indirect[0]}() is not available here, because it hides what is read. Write the query itself")
+    if any(str(each.get("type")).startswith(("INSERT_", "UPDATE_", "DELETE_", "MERGE_")) for each in nodes):
+        raise UserError(f"the query cannot be run: only SELECT can be run. {_HELP}")
+    tables = [each for each in nodes if each.get("type") == "BASE_TABLE"]
+    known = {each["table_name"].lower() for each in tables}
+    aliases = known | {each["alias"].lower() for each in tables}
+    # A column with the name of a table is the whole row, as in `SELECT e FROM events e`.
+    whole = any(each["column_names"][-1].lower() in aliases for each in nodes if each.get("class") == "COLUMN_REF")
+    natural = any(each.get("ref_type") == "NATURAL" for each in nodes)
+    stars = any(each.get("class") == "STAR" for each in nodes)
+    return _Names(
+        tuple(table for name, table in SQL_TABLES.items() if name in known),
+        frozenset(re.findall(r"\w+", query.lower())),
+        whole or natural or stars,
+        describes=_describes(tree["statements"][0]["node"]),
+    )
+
+
+def _describes(node: dict[str, Any]) -> bool:
+    shown = node.get("from_table") or {}
+    return shown.get("type") == "SHOW_REF" and shown.get("show_type") != "SUMMARY"
+
+
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a parsed query."""
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield each
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+
+
+def _fill_empty(opened: Database) -> None:
+    for table in SQL_TABLES.values():
+        opened.fill(_create(table, table.columns), _empty(table, table.columns))
+
+
+def _fill(
+    runtime: Runtime,
+    opened: Database,
+    names: _Names,
+    period: tuple[datetime, datetime],
+    result: SqlResult,
+    progress: Progress,
+) -> None:
+    found = {each.name: find_files(runtime, each, *period) for each in names.tables if each.kind is not None}
+    reading = _Reading(runtime, period, result, progress, sum(len(each.files) for each in found.values()))
+    for table in names.tables:
+        wanted = names.columns_of(table)
+        if table is BATCHES:
+            rows = pa.Table.from_pylist(batch_rows(runtime, *period), schema=table.schema)
+            opened.fill(_create(table, wanted or table.columns), rows)
+        else:
+            _fill_from_files(opened, table, wanted, found[table.name], reading)
+
+
+def _fill_from_files(
+    opened: Database, table: SqlTable, wanted: Sequence[Column], found: TableFiles, reading: _Reading
+) -> None:
+    hidden = [*_hidden(table)] if found.is_repeated else []
+    stored = f"all_{table.name}" if hidden else table.name
+    all_wanted = [*(wanted or table.select(table.times)), *hidden]
+    opened.fill(_create(table, all_wanted, stored), _empty(table, all_wanted))
+    waiting: list[pa.Table] = []
+    for each in reading.tables(table, all_wanted, found.files):
+        waiting.append(each)
+        if sum(part.nbytes for part in waiting) > _FILL_BYTES:
+            _insert(opened, stored, all_wanted, waiting)
+            waiting = []
+    if waiting:
+        _insert(opened, stored, all_wanted, waiting)
+    if hidden:
+        shown = ", ".join(f'"{each.name}"' for each in all_wanted if each not in hidden)
+        key = ", ".join(f'"{each.name}"' for each in hidden if each.name != _NUMBER)
+        newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {_NUMBER} DESC) = 1"
+        opened.fill(
+            f"CREATE VIEW {table.name} AS SELECT {shown} FROM {stored} QUALIFY {newest}", _empty(table, all_wanted)
+        )
+    if found.removed is not None:
+        reading.result.removed[table.name] = found.removed
+    reading.result.unsettled += found.unsettled
+
+
+_NUMBER: Final = "file_number"
+
+
+def _hidden(table: SqlTable) -> Iterator[Column]:
+    """Yield the columns that tell which of several rows with the same key counts."""
+    for each in table.select(table.key):
+        yield Column(f"key_{each.name}", each.type, "", each.duckdb or f'"{each.name}"', reads=each.sources)
+    yield Column(_NUMBER, "INTEGER", "")
+
+
+def _create(table: SqlTable, wanted: Sequence[Column], name: str = "") -> str:
+    return f"CREATE TABLE {name or table.name} AS SELECT {_expressions(wanted)} FROM part"
+
+
+def _insert(opened: Database, name: str, wanted: Sequence[Column], tables: list[pa.Table]) -> None:
+    opened.fill(f"INSERT INTO {name} SELECT {_expressions(wanted)} FROM part", pa.concat_tables(tables))
+
+
+def _expressions(wanted: Sequence[Column]) -> str:
+    return ", ".join(f'{each.duckdb or chr(34) + each.name + chr(34)} AS "{each.name}"' for each in wanted)
+
+
+def _sources(wanted: Sequence[Column]) -> list[str]:
+    return list(dict.fromkeys(name for each in wanted for name in each.sources))
+
+
+def _empty(table: SqlTable, wanted: Sequence[Column]) -> pa.Table:
+    """Return a table without rows, with the columns that the expressions of `wanted` use."""
+    # `Schema.empty_table` imports pandas, which takes half a CPU-second.
+    return pa.Table.from_batches([], pa.schema([(name, _type_of(table, name)) for name in _sources(wanted)]))
+
+
+def _type_of(table: SqlTable, name: str) -> pa.DataType:
+    if name == _NUMBER:
+        return pa.int32()
+    if name in table.schema.names:
+        return table.schema.field(name).type
+    return columns.CODED if name in OF_BATCH and name not in table.routed else schemas.DELIVERY.field(name).type
+
+
+@dataclass
+class _Reading:
+    """Reads the files of tables, and counts files and bytes."""
+
+    runtime: Runtime
+    period: tuple[datetime, datetime]
+    result: SqlResult
+    progress: Progress
+    total: int
+    files: int = 0
+    size: int = 0
+
+    def tables(self, table: SqlTable, wanted: Sequence[Column], files: Sequence[TableFile]) -> Iterator[pa.Table]:
+        """Yield the rows of files within the time range, with the columns that the expressions of `wanted` use.
+
+        A file that cannot be read is skipped, and its error is kept. Raises UserError once there are too many bytes.
+        """
+        names = _sources(wanted)
+        with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="sql") as threads:
+            for group in _groups(files):
+                reads = [threads.submit(copy_context().run, self._read, table, names, each) for each in group]
+                for read in reads:
+                    check_cancelled()
+                    yield from self._counted(read.result())
+                self.files += len(group)
+                self.progress(self.files, self.total)
+
+    def _counted(self, tables: list[pa.Table] | str) -> Iterator[pa.Table]:
+        if isinstance(tables, str):
+            self.result.unreadable.append(tables)
+            return
+        for each in tables:
+            self.size += each.nbytes
+            if self.size > MAX_BYTES:
+                raise UserError(f"the query reads more than {MAX_BYTES >> 20:,} MB of columns. {_NARROWER}")
+            yield each
+
+    def _read(self, table: SqlTable, names: Sequence[str], file: TableFile) -> list[pa.Table] | str:
+        """Return the tables of a file, or the error if it cannot be read."""
+        own = [name for name in names if name in table.schema.names]
+        needed = list(dict.fromkeys([*own, *(table.times if file.is_cut or not own else ())]))
+        routed = [name for name in names if name in table.routed]
+        if routed:
+            needed = list(dict.fromkeys([*needed, "file", "row"]))
+        found: list[pa.Table] = []
+        size = 0
+        try:
+            for _, part in parts_of(self.runtime.store, file.path, needed):
+                kept = _cut_to_period(part, table.times, file, self.period) if file.is_cut else part
+                for each in self._with_routed(kept, routed) if routed else [kept]:
+                    found.append(_with_batch(each, names, file))
+                    size += found[-1].nbytes
+                if self.size + size > MAX_BYTES:
+                    return found  # the caller refuses these
+        except _UNREADABLE as error:
+            return str(error)
+        return found
+
+    def _with_routed(self, settled: pa.Table, routed: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield settled deliveries with columns of their delivery files, which retention may have removed."""
+        codes, paths = columns.codes_of(settled["file"])
+        rows = columns.numbers_of(settled["row"])
+        for code, path in enumerate(paths):
+            of_file = np.flatnonzero(codes == code)
+            of_file = of_file[np.argsort(rows[of_file], kind="stable")]
+            if not len(of_file):
+                continue
+            some = settled.take(columns.column_of(of_file, pa.int64()))
+            yield from _joined(some, self._routed_rows(path, rows[of_file], routed), routed)
+
+    def _routed_rows(self, path: str, rows: npt.NDArray[np.int64], routed: Sequence[str]) -> pa.Table | None:
+        renamed = {"payload": "request"} if path.startswith("dead_letters/") else {}
+        schema = schemas.schema_of(path)
+        wanted = [renamed.get(name, name) for name in routed]
+        known = [name for name in wanted if name in schema.names]
+        try:
+            found = read_rows(self.runtime.store, path, row_vectors.encode(rows), known)
+        except StoreFileMissing:
+            return None
+        back = {new: old for old, new in renamed.items()}
+        return found.rename_columns([back.get(name, name) for name in known])
+
+
+def _joined(settled: pa.Table, found: pa.Table | None, routed: Sequence[str]) -> Iterator[pa.Table]:
+    for name in routed:
+        if found is not None and name in found.column_names:
+            settled = settled.append_column(name, found[name])
+        else:
+            settled = settled.append_column(name, pa.nulls(settled.num_rows, schemas.DELIVERY.field(name).type))
+    yield settled
+
+
+def _groups(files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
+    """Yield the files in groups that are read at the same time."""
+    group: list[TableFile] = []
+    for file in files:
+        if group and (len(group) == _FILES_AT_ONCE or sum(each.rows for each in group) + file.rows > _ROWS_AT_ONCE):
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def _cut_to_period(
+    table: pa.Table, times: Sequence[str], file: TableFile, period: tuple[datetime, datetime]
+) -> pa.Table:
+    """Return the rows of a file whose time is in the period; no row counts before its batch was planned."""
+    at = columns.times_of(table[times[0]])
+    for name in times[1:]:
+        at = np.where(at == columns.NO_TIME, columns.times_of(table[name]), at)
+    at = np.maximum(at, columns.time_code(file.batch.planned_at))
+    first, end = map(columns.time_code, period)
+    return table.filter(columns.flag_column((at >= first) & (at < end)))
+
+
+def _with_batch(table: pa.Table, names: Sequence[str], file: TableFile) -> pa.Table:
+    """Return the named columns of a table, with those of its batch and the number of its file."""
+    for name in names:
+        if name == _NUMBER:
+            number = columns.column_of(np.full(table.num_rows, file.number), pa.int32())
+            table = table.append_column(name, number)
+        elif name not in table.column_names:
+            table = table.append_column(name, columns.same(getattr(file.batch, name), table.num_rows))
+    return table.select(list(names)) if names else table
