@@ -222,6 +222,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "kept": {},
         "finished": "bool",
         "store_bytes": "null",
+        "tables": "int",
     },
     ("ledger", "migrate"): {"before": "str", "now": "str"},
     ("rules", "release", "big-orders"): {

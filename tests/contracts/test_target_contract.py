@@ -19,6 +19,7 @@ from typing import Any
 
 import certificates
 import pytest
+from deltalake import DeltaTable
 from demo.receiver import ADDRESSES, Receiver
 from demo.s3_server import S3Server
 from services.kafka import Kafka
@@ -174,6 +175,19 @@ def s3(server: S3Server) -> Destination:
     return Destination(f"type: s3, connection: there, bucket: tests, prefix: {prefix}", received, connection)
 
 
+def delta(folder: Path) -> Destination:
+    """A table whose rows are the numbers of payloads."""
+    path = folder / "lake" / "numbers"
+
+    def received() -> list[bytes]:
+        if not path.exists():
+            return []
+        numbers = DeltaTable(str(path)).to_pyarrow_table()["n"].to_pylist()
+        return [json.dumps({"n": number}).encode() for number in numbers]
+
+    return Destination(f"type: delta, table: {path}, columns: {{n: long}}", received)
+
+
 def in_memory() -> Kit:
     opened: list[InMemoryTarget] = []
 
@@ -195,7 +209,10 @@ DESTINATIONS: dict[str, Callable[[Asked], Destination]] = {
     "kafka": lambda asked: kafka(asked("kafka"), next(asked("kafka_topics"))),
     "rocketmq": lambda asked: rocketmq(asked("rocketmq"), next(asked("rocketmq_topics"))),
     "s3": lambda asked: s3(asked("s3_server")),
+    "delta": lambda asked: delta(asked("tmp_path")),
 }
+#: Those that take the members of objects apart; their own tests have their values.
+TABLES = {"delta"}
 TARGET, QUEUE = "target", "dead letter queue"
 #: Which of them a rule file may write as a dead letter queue.
 QUEUES = [name for name in DESTINATIONS if "batch_requests" not in name]
@@ -260,14 +277,24 @@ def made_at_once(make: Callable[[list[str]], None]) -> Iterator[str]:
         yield from names
 
 
-@pytest.fixture(
-    params=[("memory", TARGET), *((name, TARGET) for name in DESTINATIONS), *((name, QUEUE) for name in QUEUES)],
-    ids=lambda param: " as ".join(param),
-)
+ROLES = [("memory", TARGET), *((name, TARGET) for name in DESTINATIONS), *((name, QUEUE) for name in QUEUES)]
+
+
+@pytest.fixture(params=ROLES, ids=" as ".join)
 def kit(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
     """Return each kind of target in each role, with nothing delivered to it yet."""
+    return _kit(request, tmp_path)
+
+
+@pytest.fixture(params=[each for each in ROLES if each[0] not in TABLES], ids=" as ".join)
+def verbatim_kit(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+    """Return each kind of target whose payloads arrive as they are."""
+    return _kit(request, tmp_path)
+
+
+def _kit(request: pytest.FixtureRequest, folder: Path) -> Kit:
     kind, role = request.param
-    return in_memory() if kind == "memory" else kit_of(DESTINATIONS[kind](request.getfixturevalue), role, tmp_path)
+    return in_memory() if kind == "memory" else kit_of(DESTINATIONS[kind](request.getfixturevalue), role, folder)
 
 
 def requests_of(payloads: Sequence[bytes], first_index: int = 0) -> list[Request]:
@@ -297,15 +324,15 @@ def test_every_request_gets_one_response_and_arrives_once(kit: Kit) -> None:
     assert payloads(requests) == sorted(kit.received())
 
 
-def test_payloads_arrive_unchanged(kit: Kit) -> None:
+def test_payloads_arrive_unchanged(verbatim_kit: Kit) -> None:
     """Unicode, long numbers, escapes and a payload of 1 MiB arrive byte for byte."""
     texts = ['{"a":"ü\\u0000\\ud800"}', '{"n":123456789012345678901234567890.10}', f'"{"x" * 1_048_576}"', "[ 1,  2 ]"]
     requests = requests_of([text.encode() for text in texts])
-    with closing(kit.open(now)) as target:
+    with closing(verbatim_kit.open(now)) as target:
         responses = list(target.deliver(requests, later()))
 
     assert [response.accepted for _, response in responses] == [True] * 4
-    assert payloads(requests) == sorted(kit.received())
+    assert payloads(requests) == sorted(verbatim_kit.received())
 
 
 def test_nothing_to_deliver(kit: Kit) -> None:

@@ -248,6 +248,7 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "delivery_id": (_TEXT, "The column that gets the delivery's id."),
     "columns": (_mapping_of(_TEXT), "The columns with which a missing table is created, with their types."),
     "partition_by": (_list_of(_NAME), "Those columns by whose values the files of a created table are separated."),
+    "maintain": (_DURATION, "How often small files of the table are compacted, 1d to 30d."),
     "new_columns": (_one_of(NEW_COLUMNS), "What happens to members without a column."),
     "partitions": (_whole(1, 256), "Partitions of each new topic."),
     "start_at": (_TEXT, "latest, earliest, or a time: where a new runner starts."),

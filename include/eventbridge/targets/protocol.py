@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
@@ -127,6 +127,16 @@ class Checkable(Protocol):
 
     def check(self) -> str | None:
         """Return why deliveries would fail, or None; sends nothing, and takes no longer than an attempt."""
+
+
+class Maintainable(Protocol):
+    """A target that keeps what it wrote in good order, if its rule says so."""
+
+    def maintain(self, every: timedelta) -> bool:
+        """Do the upkeep if it was last done longer than `every` ago, and return whether it was done.
+
+        Raises InfrastructureError if it fails; it is done again at the next call.
+        """
 
 
 def takes_blocks(target: Target) -> TypeGuard[BlockTarget]:

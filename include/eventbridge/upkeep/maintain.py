@@ -31,6 +31,7 @@ from eventbridge.store import layout
 from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.pruning import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
+from eventbridge.upkeep.tables import maintain_tables
 
 #: The time for which stats are kept before they are folded into the next longer grain, by scope. There are few buses,
 #: but perhaps thousands of targets.
@@ -74,6 +75,7 @@ def maintain(
     sweep_expired(run, retentions)
     _trim_buses(run)
     index_events(run)
+    maintain_tables(run)
     _count(run)
     return run.done
 

@@ -40,7 +40,7 @@ class Asked(Fields):
         return super().flag(name, default=default)
 
     def duration(self, name: str, default: Any, low: float, high: float) -> Any:
-        self.defaults[name] = f"`{write_duration(default)}`"
+        self.defaults[name] = "none" if default is None else f"`{write_duration(default)}`"
         return super().duration(name, default, low, high)
 
     def whole(self, name: str, default: Any, low: int, high: int) -> Any:

@@ -17,11 +17,15 @@ _BUCKET: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([\w=-][\w
 
 
 class DeltaFields(TableFields):
-    """A Delta table at `table`, a path below an allowed folder or `s3://bucket/prefix`."""
+    """A Delta table at `table`, a path below an allowed folder or `s3://bucket/prefix`.
+
+    Its small files are compacted once in `maintain_seconds`, or never.
+    """
 
     type: Literal["delta"] = "delta"
     connection: str = ""
     table: str = ""
+    maintain_seconds: float | None = None
 
     @property
     def bucket_and_prefix(self) -> tuple[str, str] | None:
@@ -41,12 +45,19 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     elif "://" in table:
         remedy = "Write s3://bucket/prefix, or a path"
         fields.add_to("table", f"{table[:200]!r} is neither in S3 nor in a folder", remedy)
+    elif table.rpartition("/")[2] == "." or (not table and fields.has("table")):
+        fields.add_to("table", f"{table!r} is not a folder of its own", "Name one, such as lake/orders")
     elif table and (problem := path_error(table)) is not None:
         fields.add_to("table", *problem)
     elif connection:
         what = "a table in a folder needs no connection"
         fields.add_to("connection", what, "Remove it, or write table: s3://bucket/prefix")
-    return {"connection": connection, "table": table, **read_table_fields(fields, transform)}
+    return {
+        "connection": connection,
+        "table": table,
+        "maintain_seconds": fields.duration("maintain", None, 86_400.0, 30 * 86_400.0),
+        **read_table_fields(fields, transform),
+    }
 
 
 def folder_of(target: DeltaFields, locations: TargetLocations) -> FileLocation:
@@ -82,5 +93,5 @@ DELTA = TargetType(
     takes="spans",
     read=_read_fields,
     obstacle=obstacle_of,
-    words=("connection", "table", *TABLE_WORDS),
+    words=("connection", "table", *TABLE_WORDS, "maintain"),
 )

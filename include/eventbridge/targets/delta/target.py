@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from deltalake.exceptions import CommitFailedError, DeltaProtocolError, SchemaMi
 
 from eventbridge.clients.s3.access import S3Access, S3Clients
 from eventbridge.clients.s3.errors import what_it_is
-from eventbridge.errors import UserError
+from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.targets.arrow_rows import ConvertedRows, RowConverter, arrow_type
@@ -45,6 +45,8 @@ _SPAN: Final = "eventbridge_span"
 _REJECTED: Final = "eventbridge_rejected"
 #: The numbers of the newest commits that are searched for them, one after the other; the last one means all.
 _SEARCHED: Final = (64, 1_024, None)
+#: The application id of the transactions that claim upkeep; their version is the time in seconds.
+_MAINTAINED: Final = "eventbridge:maintain"
 _MAX_TEXT: Final = 500
 
 
@@ -115,6 +117,32 @@ class DeltaTarget:
         except Exception as error:  # deltalake raises its own classes, OSError and others
             return f"{self._where}: {describe(error).text}"
         return None
+
+    def maintain(self, every: timedelta) -> bool:
+        """Compact small files and remove replaced ones if that is due, see `protocol.Maintainable`.
+
+        A transaction claims it first, because two compactions at the same time would double the rows: deltalake 1.6
+        lets both commit.
+        """
+        now = self._clock()
+        try:
+            table = self._table()
+            last = table.transaction_version(_MAINTAINED)
+            if last is not None and now.timestamp() - last < every.total_seconds():
+                return False
+            claim = Transaction(_MAINTAINED, int(now.timestamp()), int(now.timestamp() * 1_000))
+            nothing = pa.schema(table.schema().to_arrow()).empty_table()
+            write_deltalake(table, nothing, mode="append", commit_properties=CommitProperties(app_transactions=[claim]))
+            table.optimize.compact(max_concurrent_tasks=1)
+            table.vacuum(dry_run=False)
+            self._sync_all()
+        except (CommitFailedError, TableNotFoundError):  # another process was faster; nothing was written yet
+            return False
+        except Exception as error:  # deltalake raises its own classes, OSError and others
+            raise InfrastructureError(f"{self._where}: {describe(error).text}") from error
+        finally:
+            self._opened = None
+        return True
 
     def close(self) -> None:
         """Forget the table."""
