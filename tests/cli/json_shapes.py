@@ -185,6 +185,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         ],
         "ingestion_stop": "null",
         "store_quota": "null",
+        "airflow_changes_dropped": "null",
         "unregistered": [],
         "stalled": [],
         "streaming": [],

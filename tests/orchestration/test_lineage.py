@@ -139,6 +139,8 @@ NAMES = {
     "{type: s3, connection: lake, bucket: lake-1, prefix: raw/orders}": ("s3://lake-1", "raw/orders"),
     "{type: s3, connection: lake, bucket: lake-1}": ("s3://lake-1", "/"),
     "{type: file, path: orders/big.jsonl}": ("file", "/srv/files/orders/big.jsonl"),
+    "{type: delta, connection: lake, table: s3://lake-1/raw/orders}": ("s3://lake-1", "raw/orders"),
+    "{type: delta, table: lake/orders}": ("file", "/srv/files/lake/orders"),
     "{type: sql, connection: shop_db, table: orders}": ("postgres://db.example:5432", "shop.public.orders"),
     "{type: sql, connection: shop_db, table: sales.orders}": ("postgres://db.example:5432", "shop.sales.orders"),
     "{type: sql, connection: file_db, table: orders}": ("sqlite", "/srv/shop.db.orders"),

@@ -23,8 +23,13 @@ from sqlalchemy import delete
 from eventbridge.airflow import plugin
 from eventbridge.airflow.listener import StateListener, _failed_runs, open_listener
 from eventbridge.airflow.settings import listener_settings
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.runtime.open import open_runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.sources import messages_of
+from eventbridge.views.metrics import metrics
+from eventbridge.views.status import status
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -118,6 +123,26 @@ def test_a_change_that_cannot_be_read_does_not_reach_airflow(listener: StateList
     call(listener, "on_dag_run_success", dag_run=SimpleNamespace(dag_id="load_orders"), msg="")
 
     assert listener.outbox.dropped == 1
+
+
+def test_dropped_changes_of_all_processes_are_counted_in_the_ledger(
+    home: Path, listener: StateListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the bus takes events again, `eventbridge status` and the metrics show the number, beside the event."""
+    other = open_listener(listener_settings(), "https://airflow.example/")
+    for each, dropped in ((listener, 2), (other, 1)):
+        for _ in range(dropped):
+            each.outbox.drop(ValueError("it cannot be built"))
+        call(each, "on_task_instance_success", task_instance=a_try(dropped), previous_state=None)
+        each.outbox.close(60)
+
+    with closing(open_runtime(Settings.from_mapping(os.environ), connections_from_environment({}))) as runtime:
+        total = status(runtime).airflow_changes_dropped
+        (family,) = [each for each in metrics(runtime) if each.name == "eventbridge_airflow_changes_dropped_total"]
+    assert total is not None
+    assert total.changes == 3
+    assert [sample.value for sample in family.samples] == [3]
+    assert sorted(event["data"]["count"] for event in published(home) if event["type"].endswith("dropped")) == [1, 2]
 
 
 @pytest.fixture

@@ -63,7 +63,10 @@ class DatasetNames:
             case "s3":
                 return DatasetName(f"s3://{fields.bucket}", fields.prefix or "/")
             case "file":
-                return DatasetName("file", location_of(fields.path, self.locations).path)
+                return self._file_name(fields.path)
+            case "delta":
+                in_bucket = fields.table.startswith("s3://")
+                return _asset_name(fields.table) if in_bucket else self._file_name(fields.table)
             case "sql":
                 return _table_name(self.connections(fields.connection), fields.table)
             case "http":
@@ -72,6 +75,9 @@ class DatasetNames:
             case "airflow":
                 return self._airflow_name(fields)
         return self.own(f"{rule}/{target.name}")
+
+    def _file_name(self, path: str) -> DatasetName:
+        return DatasetName("file", location_of(path, self.locations).path)
 
     def own(self, name: str) -> DatasetName:
         """Return the name of a dataset that only EventBridge knows."""

@@ -25,6 +25,7 @@ from airflow.sdk.timezone import utcnow
 from eventbridge.airflow.outbox import Outbox, no_fork
 from eventbridge.airflow.settings import configured_settings
 from eventbridge.airflow.state_events import (
+    CHANGES_DROPPED,
     RUN_FAILED,
     ChangeFilter,
     Event,
@@ -33,7 +34,7 @@ from eventbridge.airflow.state_events import (
     dropped_event,
     task_instance_event,
 )
-from eventbridge.errors import RuleFileError, UserError
+from eventbridge.errors import EventBridgeError, RuleFileError, UserError
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
@@ -149,6 +150,7 @@ class BusPublisher:
             except Exception:
                 self.close()
                 raise
+            _count_dropped(sum(each["data"]["count"] for each in events if each["type"] == CHANGES_DROPPED))
 
     def close(self) -> None:
         """Close the bus. The next call of `publish` reads the rules again."""
@@ -179,6 +181,19 @@ def _rules(settings: Settings) -> RuleSet:
             return load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
     with closing(open_runtime(settings, airflow_connection)) as runtime:
         return runtime.rule_set()
+
+
+def _count_dropped(count: int) -> None:
+    """Add dropped changes to the total in the ledger, which `eventbridge status` and the metrics show."""
+    if not count:
+        return
+    from eventbridge.ledger import Ledger
+
+    try:
+        with closing(Ledger.open(configured_settings().ledger_url)) as ledger:
+            ledger.dropped_changes.add(count)
+    except EventBridgeError as error:  # the event with the number is on the bus
+        log.warning("%d dropped changes are missing in the total of the ledger: %s", count, error)
 
 
 def _failed_runs(run: dict[str, Any], ending: threading.Event) -> int | None:

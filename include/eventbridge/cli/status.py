@@ -71,6 +71,10 @@ def _paragraphs(current: Status) -> Iterator[list[str]]:
         yield [f"No new batch has been planned since {cell_text(stop.since)} UTC: {stop.reason}."]
     if current.store_quota is not None:
         yield [_quota_line(current.store_quota)]
+    if current.airflow_changes_dropped is not None:
+        dropped = current.airflow_changes_dropped
+        what = plural(dropped.changes, "change in Airflow", "changes in Airflow")
+        yield [f"The listener has dropped {what} instead of publishing; last report: {cell_text(dropped.last_at)} UTC."]
     gaps = {q.runner: q.gap for q in reversed(current.partitions) if q.gap}
     runners = [
         *map(_never_ran, current.unregistered),

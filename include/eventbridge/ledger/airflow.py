@@ -1,4 +1,5 @@
-"""Stores what Airflow needs in the ledger: the slots of pools, and the time of the watcher's last check."""
+"""Stores what concerns Airflow in the ledger: the slots of pools, the time of the watcher's last check, and how many
+changes in Airflow were not published."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.model.chunk import AppliedSlots
+from eventbridge.model.stat import DroppedTotal
 
 #: The slots that a rule file last set for a pool. They are not set again until the value in the file changes, so that
 #: an operator's value stays. `seen_slots`: the slots that the pool had when Airflow was last queried.
@@ -31,6 +33,16 @@ watcher = sa.Table(
     sa.CheckConstraint("singleton = 1", name="singleton"),
 )
 
+#: The changes in Airflow that all its processes together have dropped. Without a row there are none.
+dropped_changes = sa.Table(
+    "dropped_changes",
+    metadata,
+    sa.Column("singleton", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("dropped", sa.BigInteger, nullable=False),
+    sa.Column("last_at", UtcTime, nullable=False),
+    sa.CheckConstraint("singleton = 1", name="singleton"),
+)
+
 #: Records the slots that a rule file set.
 CHANGE_SLOTS = (
     sa.update(pool_applied)
@@ -47,6 +59,14 @@ SEE_SLOTS = (
 
 #: Records a check.
 RECORD_CHECK = sa.update(watcher).values(checked_at=sa.bindparam("now", type_=UtcTime))
+
+#: Adds dropped changes.
+COUNT_DROPPED = sa.update(dropped_changes).values(
+    dropped=dropped_changes.c.dropped + sa.bindparam("more"), last_at=sa.bindparam("now", type_=UtcTime)
+)
+
+#: The dropped changes of all processes.
+DROPPED_TOTAL = sa.select(dropped_changes.c.dropped, dropped_changes.c.last_at)
 
 #: The time of the watcher's last check.
 LAST_CHECK = sa.select(watcher.c.checked_at)
@@ -84,6 +104,29 @@ class Watcher(Aggregate):
         """Return when the watcher last checked the buses; None if it never did."""
         with self._reading() as connection:
             return connection.execute(LAST_CHECK).scalar()
+
+
+class DroppedChanges(Aggregate):
+    """The number of changes in Airflow that its processes have dropped instead of publishing them."""
+
+    def add(self, count: int) -> None:
+        """Add changes that one process has dropped."""
+        now = self._now()
+        row = {"singleton": 1, "dropped": count, "last_at": now}
+        with self._writing() as connection:
+            if connection.execute(insert_or_skip(dropped_changes), row).rowcount == 0:
+                connection.execute(COUNT_DROPPED, {"more": count, "now": now})
+
+    def total(self) -> DroppedTotal | None:
+        """Return how many changes were dropped, None if none ever was."""
+        with self._reading() as connection:
+            return dropped_total(connection)
+
+
+def dropped_total(connection: sa.Connection) -> DroppedTotal | None:
+    """Return how many changes in Airflow were dropped, None if none ever was."""
+    row = connection.execute(DROPPED_TOTAL).first()
+    return None if row is None else DroppedTotal(row.dropped, row.last_at)
 
 
 def last_check(engine: LedgerEngine, limit_seconds: float) -> datetime | None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Self
 
 from eventbridge.ledger import revision
-from eventbridge.ledger.airflow import Pools, Watcher
+from eventbridge.ledger.airflow import DroppedChanges, Pools, Watcher
 from eventbridge.ledger.api import Actions, PublishBalances, Responses, Tokens
 from eventbridge.ledger.archive import Archive, EventIndex
 from eventbridge.ledger.assignments import Assignments
@@ -85,6 +85,7 @@ class Ledger:
         self.operational_events = OperationalEvents(database)
         self.pools = Pools(database)
         self.watcher = Watcher(database)
+        self.dropped_changes = DroppedChanges(database)
         self.tokens = Tokens(database)
         self.responses = Responses(database)
         self.publish_balances = PublishBalances(database)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import func, select
 
+from eventbridge.ledger.airflow import dropped_total
 from eventbridge.ledger.batches import OPEN_BATCHES, UNCOMMITTED, batch, batch_range, to_batch, to_range
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.offsets import offsets_of
@@ -55,4 +56,5 @@ class Snapshots(Aggregate):
                 ranges=tuple((row.runner, to_range(row)) for row in connection.execute(OPEN_RANGES)),
                 targets=tuple(TargetStatus(**row._mapping) for row in connection.execute(TARGET_STATUSES)),
                 ingestion_stopped=connection.execute(INGESTION_STOP).first() is not None,
+                dropped=dropped_total(connection),
             )

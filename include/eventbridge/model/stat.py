@@ -95,6 +95,14 @@ class PendingSum:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedTotal:
+    """The number of changes in Airflow that were not published, and when a process last reported some."""
+
+    changes: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
     """The values that one transaction read.
 
@@ -111,6 +119,7 @@ class LedgerSnapshot:
     ranges: tuple[tuple[str, Range], ...]  # (runner, range) of uncommitted normal batches
     targets: tuple[TargetStatus, ...]
     ingestion_stopped: bool
+    dropped: DroppedTotal | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,13 @@ def _installation_families(runtime: Runtime, snapshot: LedgerSnapshot) -> Iterat
         (),
         [stopped],
     )
+    yield _family(
+        "airflow_changes_dropped_total",
+        "counter",
+        "Changes in Airflow that its processes dropped instead of publishing them.",
+        (),
+        [Sample((), float(snapshot.dropped.changes if snapshot.dropped is not None else 0))],
+    )
     skew = (snapshot.now - snapshot.host_now).total_seconds()
     yield _family(
         "clock_skew_seconds",

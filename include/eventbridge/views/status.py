@@ -14,6 +14,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import AppliedSlots
 from eventbridge.model.pending import DeferredMatch, PendingState
 from eventbridge.model.rule_state import OperatorOverride, RuleOnHold
+from eventbridge.model.stat import DroppedTotal
 from eventbridge.model.storage import IngestionStop, StoreQuota
 from eventbridge.pipeline.ingest.rule_transfer import arrivals, transfer_of
 from eventbridge.policy.hold_reason import deferred_match_hold_reason
@@ -113,6 +114,7 @@ class Status:
     flows: tuple[PartitionFlow, ...]
     ingestion_stop: IngestionStop | None  # None unless all runners have stopped planning batches
     store_quota: StoreQuota | None  # None if the store has no quota
+    airflow_changes_dropped: DroppedTotal | None  # None if no change in Airflow was dropped
     unregistered: tuple[NewRunner, ...]
     stalled: tuple[StalledRunner, ...]
     streaming: tuple[StreamingRunner, ...]
@@ -148,6 +150,7 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         flows=tuple(partition_flows(runtime, rules, partitions)),
         ingestion_stop=runtime.ledger.ingestion.current_stop(),
         store_quota=store_quota(runtime),
+        airflow_changes_dropped=runtime.ledger.dropped_changes.total(),
         unregistered=tuple(unregistered),
         stalled=tuple(_stalled_runners(runtime, rules)),
         streaming=tuple(_streaming(runtime, name) for name in runners if rules.mode_of(name).mode == "streaming"),

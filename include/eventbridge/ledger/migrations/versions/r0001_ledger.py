@@ -517,6 +517,14 @@ def _make_runs() -> None:
         sa.PrimaryKeyConstraint("singleton", name="pk_watcher"),
     )
     op.create_table(
+        "dropped_changes",
+        sa.Column("singleton", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("dropped", sa.BigInteger(), nullable=False),
+        sa.Column("last_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("singleton = 1", name=op.f("ck_dropped_changes_singleton")),
+        sa.PrimaryKeyConstraint("singleton", name="pk_dropped_changes"),
+    )
+    op.create_table(
         "ingestion_stop",
         sa.Column("singleton", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
