@@ -10,6 +10,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -324,6 +325,33 @@ def test_a_server_that_is_frozen_does_not_hold_a_push(database: Database, tmp_pa
     assert (response.accepted, response.error_class) == (False, "DatabaseUnavailable")
     assert "the server has not responded for 3 s" in str(response.error)
     assert 3.0 <= passed < 8.0
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_deadlock_costs_no_attempt(database: Database, tmp_path: Path) -> None:
+    """The transaction that PostgreSQL rolled back begins again, and other pushes to the table wait for it."""
+    database.run("CREATE UNIQUE INDEX by_id ON orders (id)")
+    database.run("INSERT INTO orders (id) VALUES ('a'), ('b')")
+    mine = Database(database.engine, replace(database.connection, extra={"options": "-c deadlock_timeout=2s"}))
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'eventbridge' AND wait_event_type = 'Lock' "
+        "AND datname = current_database()"
+    )
+    with database.engine.connect() as other, ThreadPoolExecutor(1) as threads:
+        other.exec_driver_sql("SET deadlock_timeout = '60s'")
+        other.exec_driver_sql("UPDATE orders SET note = 'mine' WHERE id = 'b'")
+        requests = requests_of({"id": "a", "amount": 1}, {"id": "b", "amount": 1})
+        pushed = threads.submit(delivered, mine, tmp_path, requests, "key: [id]")
+        until = time.monotonic() + 20
+        while database.rows(waiting) != [(1,)]:
+            assert time.monotonic() < until
+        other.exec_driver_sql("UPDATE orders SET note = 'mine' WHERE id = 'a'")
+        other.commit()
+        responses = pushed.result()
+
+    assert [(each.accepted, each.error) for each in responses] == [(True, None)] * 2
+    rows = sorted((row[0], int(row[1]), row[2]) for row in database.rows("SELECT id, amount, note FROM orders"))
+    assert rows == [("a", 1, "mine"), ("b", 1, "mine")]
 
 
 def test_columns_of_any_name_are_written(database: Database, tmp_path: Path) -> None:

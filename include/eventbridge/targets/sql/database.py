@@ -50,6 +50,11 @@ def may_be_about_rows(error: DBAPIError) -> bool:
     return is_about_values(error) if code is None else code & 0xFF in _SQLITE_OF_ROWS
 
 
+def is_rolled_back(error: DBAPIError) -> bool:
+    """Return whether a transaction was rolled back because of another one, and may succeed at once."""
+    return _state(error) in ("40001", "40P01")
+
+
 def is_column_there(error: DBAPIError) -> bool:
     """Return whether a column cannot be added because the table, or the database itself, has one of that name."""
     return _state(error) == "42701" or "duplicate column name" in str(error.orig)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +21,8 @@ from eventbridge.targets.sql.fields import COLUMN, SqlFields
 #: The maximum number of columns of a table to which columns are added, because the names of these columns come from
 #: events.
 MAX_COLUMNS: Final = 200
+#: The first number of the advisory locks of tables. It is arbitrary.
+_LOCKS: Final = 1_165_386_327
 #: The JSON text of no value.
 NULL: Final = b"null"
 
@@ -56,6 +59,16 @@ class Table:
             values = ", ".join(f"json_extract(value, '$[{index}]')" for index in range(len(columns)))
             rows = f"SELECT {values} FROM json_each(:rows) WHERE true"
         return f"INSERT INTO {self.name} ({listed}) {rows} ON CONFLICT ({target}) {act}"
+
+    def lock(self, *, is_shared: bool) -> str | None:
+        """Return the statement that locks out, until the transaction ends, those which lock the table alone.
+
+        None if no two transactions can be in a deadlock: in SQLite, or if no row is written twice.
+        """
+        if self.dialect != "postgresql" or not self.rule.key:
+            return None
+        shared = "_shared" if is_shared else ""
+        return f"SELECT pg_advisory_xact_lock{shared}({_LOCKS}, {zlib.crc32(self.rule.table.encode()) - (1 << 31)})"
 
     def why_no_rows(self, connection: Connection) -> str | None:
         """Return which right is missing for any row; writes nothing. Raises SQLAlchemyError if the database does."""

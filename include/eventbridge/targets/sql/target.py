@@ -23,6 +23,7 @@ from eventbridge.targets.sql.database import (
     class_of,
     is_about_values,
     is_column_there,
+    is_rolled_back,
     may_be_about_rows,
     open_database,
     text_of,
@@ -33,6 +34,8 @@ from eventbridge.targets.sql.table import MAX_COLUMNS, NULL, Table, TableUnusabl
 #: The maximum number of rows, and of their bytes, in one transaction.
 _MAX_ROWS: Final = 1_000
 _MAX_BYTES: Final = 4 << 20
+#: How often a transaction is tried if it is in a deadlock, with one of another program the second time.
+_TIMES: Final = 3
 #: The number of rows that are tried alone before all rows of a transaction count as failed.
 _PROBES: Final = 8
 
@@ -240,10 +243,23 @@ class SqlTarget:
         return False
 
     def _transact(self, rows: Sequence[_Row]) -> None:
-        connection = self._connected()
-        reach("target.send")
-        with connection.begin():
-            self._execute(rows)
+        """Write rows in one transaction; begin again if it was in a deadlock with another one.
+
+        The second time, it waits for those of all other pushes to the table, and they wait for it.
+        """
+        for number in range(_TIMES):
+            connection = self._connected()
+            reach("target.send")
+            try:
+                with connection.begin():
+                    if (lock := self._known_table().lock(is_shared=number == 0)) is not None:
+                        connection.exec_driver_sql(lock)
+                    self._execute(rows)
+            except DBAPIError as error:
+                if number + 1 == _TIMES or not is_rolled_back(error):
+                    raise
+            else:
+                break
         reach("target.responded")
 
     def _execute(self, rows: Sequence[_Row]) -> None:
@@ -254,7 +270,8 @@ class SqlTarget:
     def _statements(self, rows: Sequence[_Row]) -> Iterator[tuple[tuple[str, ...], Sequence[str]]]:
         """Yield the columns and rows of each statement, which sets the same columns in each of its rows.
 
-        Rows with the same key must be updated in their order, and by different statements.
+        Rows with the same key must be updated in their order, and by different statements. Those of one statement are
+        sorted by key, because most deadlocks come from different orders.
         """
         if not self._rule.key:
             of: dict[tuple[str, ...], list[str]] = {}
@@ -267,11 +284,11 @@ class SqlTarget:
         for row in rows:
             key = tuple(row.members[name] for name in self._rule.key)
             if texts and (row.columns != columns or key in texts):
-                yield columns, list(texts.values())
+                yield columns, [texts[each] for each in sorted(texts)]
                 texts = {}
             columns = row.columns
             texts[key] = row.text
-        yield columns, list(texts.values())
+        yield columns, [texts[each] for each in sorted(texts)]
 
     def _known_table(self) -> Table:
         if self._table is None:
