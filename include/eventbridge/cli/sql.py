@@ -68,13 +68,8 @@ def _show_notes(result: SqlResult, period: tuple[datetime, datetime], limit: int
         note(f"{rows}; the tables have what happened from {first} to {end} (UTC). --from and --to choose the range")
     if result.is_cut:
         note(f"there are more than {plural(limit, 'row', 'rows')}; use --limit, or a query with fewer rows")
-    for table, newest in result.removed.items():
-        note(
-            f"{table}: files of batches planned up to {newest:%Y-%m-%d %H:%M:%S} are past their retention and were "
-            "removed"
-        )
-    if result.unsettled:
-        note(f"deliveries: those of {plural(result.unsettled, 'batch', 'batches')} at work have no status yet")
+    for each in result.notes:
+        note(each)
     for each in result.unreadable:
         warn(f"rows are missing: {each}")
     if result.unreadable:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eventbridge.spark.event_tables import tables
     from eventbridge.spark.matching import match_frame
 
-__all__ = ["match_frame"]
+__all__ = ["match_frame", "tables"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from eventbridge.spark.matching import match_frame
 
         return match_frame
+    if name == "tables":
+        from eventbridge.spark.event_tables import tables
+
+        return tables
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

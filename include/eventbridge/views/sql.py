@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.errors import (
@@ -26,16 +24,15 @@ from eventbridge.errors import (
     StoreFileUnreadable,
     UserError,
 )
-from eventbridge.model import row_vectors
 from eventbridge.processes import check_cancelled
 from eventbridge.progress import Progress, unreported
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.store import columns, schemas
-from eventbridge.store.parquet import parts_of, read_rows
+from eventbridge.store import columns
 from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, database
+from eventbridge.views.sql_files import read_file
 from eventbridge.views.sql_tables import (
     BATCHES,
-    OF_BATCH,
+    FILE_NUMBER,
     SQL_TABLES,
     Column,
     SqlTable,
@@ -43,6 +40,10 @@ from eventbridge.views.sql_tables import (
     TableFiles,
     batch_rows,
     find_files,
+    key_columns,
+    notes_of,
+    sources_of,
+    type_of,
 )
 
 #: The maximum bytes of a query's tables, as Arrow holds them.
@@ -96,16 +97,14 @@ class ResultColumn:
 class SqlResult:
     """The result of a query; `is_cut` is True if it has more rows, `reads` is False if it reads no table.
 
-    `removed` has, by table, when the newest batch was planned whose files retention has removed. `unsettled` counts the
-    batches whose deliveries have no status yet. `unreadable` has the errors of files that were skipped.
+    `notes` say what the tables lack. `unreadable` has the errors of files that were skipped.
     """
 
     columns: tuple[ResultColumn, ...]
     rows: list[list[Any]] = field(default_factory=list)
     is_cut: bool = False
     reads: bool = True
-    removed: dict[str, datetime] = field(default_factory=dict)
-    unsettled: int = 0
+    notes: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
 
@@ -235,6 +234,7 @@ def _fill(
     progress: Progress,
 ) -> None:
     found = {each.name: find_files(runtime, each, *period) for each in names.tables if each.kind is not None}
+    result.notes += notes_of(found)
     reading = _Reading(runtime, period, result, progress, sum(len(each.files) for each in found.values()))
     for table in names.tables:
         wanted = names.columns_of(table)
@@ -248,12 +248,12 @@ def _fill(
 def _fill_from_files(
     opened: Database, table: SqlTable, wanted: Sequence[Column], found: TableFiles, reading: _Reading
 ) -> None:
-    hidden = [*_hidden(table)] if found.is_repeated else []
+    hidden = list(key_columns(table)) if found.is_repeated else []
     stored = f"all_{table.name}" if hidden else table.name
     all_wanted = [*(wanted or table.select(table.times)), *hidden]
     opened.fill(_create(table, all_wanted, stored), _empty(table, all_wanted))
     waiting: list[pa.Table] = []
-    for each in reading.tables(table, all_wanted, found.files):
+    for each in reading.read(table, all_wanted, found.files):
         waiting.append(each)
         if sum(part.nbytes for part in waiting) > _FILL_BYTES:
             _insert(opened, stored, all_wanted, waiting)
@@ -262,24 +262,11 @@ def _fill_from_files(
         _insert(opened, stored, all_wanted, waiting)
     if hidden:
         shown = ", ".join(f'"{each.name}"' for each in all_wanted if each not in hidden)
-        key = ", ".join(f'"{each.name}"' for each in hidden if each.name != _NUMBER)
-        newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {_NUMBER} DESC) = 1"
+        key = ", ".join(f'"{each.name}"' for each in hidden if each.name != FILE_NUMBER)
+        newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {FILE_NUMBER} DESC) = 1"
         opened.fill(
             f"CREATE VIEW {table.name} AS SELECT {shown} FROM {stored} QUALIFY {newest}", _empty(table, all_wanted)
         )
-    if found.removed is not None:
-        reading.result.removed[table.name] = found.removed
-    reading.result.unsettled += found.unsettled
-
-
-_NUMBER: Final = "file_number"
-
-
-def _hidden(table: SqlTable) -> Iterator[Column]:
-    """Yield the columns that tell which of several rows with the same key counts."""
-    for each in table.select(table.key):
-        yield Column(f"key_{each.name}", each.type, "", each.duckdb or f'"{each.name}"', reads=each.sources)
-    yield Column(_NUMBER, "INTEGER", "")
 
 
 def _create(table: SqlTable, wanted: Sequence[Column], name: str = "") -> str:
@@ -294,22 +281,10 @@ def _expressions(wanted: Sequence[Column]) -> str:
     return ", ".join(f'{each.duckdb or chr(34) + each.name + chr(34)} AS "{each.name}"' for each in wanted)
 
 
-def _sources(wanted: Sequence[Column]) -> list[str]:
-    return list(dict.fromkeys(name for each in wanted for name in each.sources))
-
-
 def _empty(table: SqlTable, wanted: Sequence[Column]) -> pa.Table:
     """Return a table without rows, with the columns that the expressions of `wanted` use."""
     # `Schema.empty_table` imports pandas, which takes half a CPU-second.
-    return pa.Table.from_batches([], pa.schema([(name, _type_of(table, name)) for name in _sources(wanted)]))
-
-
-def _type_of(table: SqlTable, name: str) -> pa.DataType:
-    if name == _NUMBER:
-        return pa.int32()
-    if name in table.schema.names:
-        return table.schema.field(name).type
-    return columns.CODED if name in OF_BATCH and name not in table.routed else schemas.DELIVERY.field(name).type
+    return pa.Table.from_batches([], pa.schema([(name, type_of(table, name)) for name in sources_of(wanted)]))
 
 
 @dataclass
@@ -324,12 +299,12 @@ class _Reading:
     files: int = 0
     size: int = 0
 
-    def tables(self, table: SqlTable, wanted: Sequence[Column], files: Sequence[TableFile]) -> Iterator[pa.Table]:
+    def read(self, table: SqlTable, wanted: Sequence[Column], files: Sequence[TableFile]) -> Iterator[pa.Table]:
         """Yield the rows of files within the time range, with the columns that the expressions of `wanted` use.
 
         A file that cannot be read is skipped, and its error is kept. Raises UserError once there are too many bytes.
         """
-        names = _sources(wanted)
+        names = sources_of(wanted)
         with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="sql") as threads:
             for group in _groups(files):
                 reads = [threads.submit(copy_context().run, self._read, table, names, each) for each in group]
@@ -351,57 +326,17 @@ class _Reading:
 
     def _read(self, table: SqlTable, names: Sequence[str], file: TableFile) -> list[pa.Table] | str:
         """Return the tables of a file, or the error if it cannot be read."""
-        own = [name for name in names if name in table.schema.names]
-        needed = list(dict.fromkeys([*own, *(table.times if file.is_cut or not own else ())]))
-        routed = [name for name in names if name in table.routed]
-        if routed:
-            needed = list(dict.fromkeys([*needed, "file", "row"]))
         found: list[pa.Table] = []
-        size = 0
+        size = self.size
         try:
-            for _, part in parts_of(self.runtime.store, file.path, needed):
-                kept = _cut_to_period(part, table.times, file, self.period) if file.is_cut else part
-                for each in self._with_routed(kept, routed) if routed else [kept]:
-                    found.append(_with_batch(each, names, file))
-                    size += found[-1].nbytes
-                if self.size + size > MAX_BYTES:
-                    return found  # the caller refuses these
+            for each in read_file(self.runtime.store, table, names, file, self.period):
+                found.append(each)
+                size += each.nbytes
+                if size > MAX_BYTES:
+                    break  # the caller refuses these
         except _UNREADABLE as error:
             return str(error)
         return found
-
-    def _with_routed(self, settled: pa.Table, routed: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield settled deliveries with columns of their delivery files, which retention may have removed."""
-        codes, paths = columns.codes_of(settled["file"])
-        rows = columns.numbers_of(settled["row"])
-        for code, path in enumerate(paths):
-            of_file = np.flatnonzero(codes == code)
-            of_file = of_file[np.argsort(rows[of_file], kind="stable")]
-            if not len(of_file):
-                continue
-            some = settled.take(columns.column_of(of_file, pa.int64()))
-            yield from _joined(some, self._routed_rows(path, rows[of_file], routed), routed)
-
-    def _routed_rows(self, path: str, rows: npt.NDArray[np.int64], routed: Sequence[str]) -> pa.Table | None:
-        renamed = {"payload": "request"} if path.startswith("dead_letters/") else {}
-        schema = schemas.schema_of(path)
-        wanted = [renamed.get(name, name) for name in routed]
-        known = [name for name in wanted if name in schema.names]
-        try:
-            found = read_rows(self.runtime.store, path, row_vectors.encode(rows), known)
-        except StoreFileMissing:
-            return None
-        back = {new: old for old, new in renamed.items()}
-        return found.rename_columns([back.get(name, name) for name in known])
-
-
-def _joined(settled: pa.Table, found: pa.Table | None, routed: Sequence[str]) -> Iterator[pa.Table]:
-    for name in routed:
-        if found is not None and name in found.column_names:
-            settled = settled.append_column(name, found[name])
-        else:
-            settled = settled.append_column(name, pa.nulls(settled.num_rows, schemas.DELIVERY.field(name).type))
-    yield settled
 
 
 def _groups(files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
@@ -414,26 +349,3 @@ def _groups(files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
         group.append(file)
     if group:
         yield group
-
-
-def _cut_to_period(
-    table: pa.Table, times: Sequence[str], file: TableFile, period: tuple[datetime, datetime]
-) -> pa.Table:
-    """Return the rows of a file whose time is in the period; no row counts before its batch was planned."""
-    at = columns.times_of(table[times[0]])
-    for name in times[1:]:
-        at = np.where(at == columns.NO_TIME, columns.times_of(table[name]), at)
-    at = np.maximum(at, columns.time_code(file.batch.planned_at))
-    first, end = map(columns.time_code, period)
-    return table.filter(columns.flag_column((at >= first) & (at < end)))
-
-
-def _with_batch(table: pa.Table, names: Sequence[str], file: TableFile) -> pa.Table:
-    """Return the named columns of a table, with those of its batch and the number of its file."""
-    for name in names:
-        if name == _NUMBER:
-            number = columns.column_of(np.full(table.num_rows, file.number), pa.int32())
-            table = table.append_column(name, number)
-        elif name not in table.column_names:
-            table = table.append_column(name, columns.same(getattr(file.batch, name), table.num_rows))
-    return table.select(list(names)) if names else table

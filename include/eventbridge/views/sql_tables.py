@@ -7,7 +7,7 @@ that its batches wrote in that range. A row's own time decides, but no row count
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -18,6 +18,7 @@ from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.storage import Kept, is_kept
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
+from eventbridge.store.columns import CODED
 
 _TEXT = "VARCHAR"
 _TIME = "TIMESTAMP WITH TIME ZONE"
@@ -82,11 +83,15 @@ def _batch(about: str = "the batch that wrote the row") -> Column:
 
 
 def _text_of(name: str, source: str, about: str) -> Column:
-    return Column(name, _TEXT, about, f"try(decode({source}))", f"try_validate_utf8({source})", (source,))
+    return Column(name, _TEXT, about, f"try(decode({source}))", _spark_text(source), (source,))
 
 
 def _json_of(name: str, source: str, about: str) -> Column:
-    return Column(name, "JSON", about, f"try(decode({source})::JSON)", f"try_validate_utf8({source})", (source,))
+    return Column(name, "JSON", about, f"try(decode({source})::JSON)", _spark_text(source), (source,))
+
+
+def _spark_text(source: str) -> str:
+    return f"try_validate_utf8(CAST({source} AS STRING))"
 
 
 _POSITION = (
@@ -195,7 +200,9 @@ _DUCKDB_TRIES = (
 _SPARK_TRIES = (
     "transform(attempts, a -> named_struct("
     + ", ".join(f"'{name}', a.{name}" for name in _ATTEMPT_FIELDS)
-    + ", 'response_head', try_validate_utf8(a.response_head)))"
+    + ", 'response_head', "
+    + _spark_text("a.response_head")
+    + "))"
 )
 
 DEAD_LETTERS: Final = SqlTable(
@@ -276,8 +283,29 @@ SQL_TABLES: Final[Mapping[str, SqlTable]] = {
     each.name: each for each in (EVENTS, DELIVERIES, ATTEMPTS, DEAD_LETTERS, BATCHES)
 }
 
-#: Columns that a file of the store does not have, because they are those of its batch.
-OF_BATCH: Final = ("batch_id", "runner", "bus")
+#: The column with the number of a row's file.
+FILE_NUMBER: Final = "file_number"
+
+
+def sources_of(wanted: Sequence[Column]) -> list[str]:
+    """Return the columns of files and batches that the expressions of columns use."""
+    return list(dict.fromkeys(name for each in wanted for name in each.sources))
+
+
+def type_of(table: SqlTable, source: str) -> pa.DataType:
+    """Return the type of a column that a table's expressions use: of a file, of the file's batch, or FILE_NUMBER."""
+    if source == FILE_NUMBER:
+        return pa.int32()
+    if source in table.schema.names:
+        return table.schema.field(source).type
+    return schemas.DELIVERY.field(source).type if source in table.routed else CODED
+
+
+def key_columns(table: SqlTable) -> Iterator[Column]:
+    """Yield further columns of a table with several rows of one key, of which the one of the newest file counts."""
+    for each in table.select(table.key):
+        yield Column(f"key_{each.name}", each.type, "", each.duckdb or f'"{each.name}"', each.spark, each.sources)
+    yield Column(FILE_NUMBER, "INTEGER", "")
 
 
 @dataclass(frozen=True)
@@ -334,6 +362,19 @@ def _is_repeated(table: SqlTable, files: Sequence[TableFile]) -> bool:
         return len({(each.batch.bus, each.batch.runner) for each in files}) > len({each.batch.bus for each in files})
     batches = {each.batch.batch_id for each in files}
     return table is DELIVERIES and (len(files) > len(batches) or any(each.batch.kind != "normal" for each in files))
+
+
+def notes_of(found: Mapping[str, TableFiles]) -> list[str]:
+    """Return what tables lack, one sentence for each table that lacks something."""
+    removed = [
+        f"{name}: files of batches planned up to {each.removed:%Y-%m-%d %H:%M:%S} (UTC) are past their retention and "
+        "were removed"
+        for name, each in found.items()
+        if each.removed is not None
+    ]
+    unsettled = sum(each.unsettled for each in found.values())
+    at_work = "1 batch at work has" if unsettled == 1 else f"{unsettled:,} batches at work have"
+    return [*removed, f"deliveries: {at_work} no status for their deliveries yet"] if unsettled else removed
 
 
 def batch_rows(runtime: Runtime, since: datetime, until: datetime) -> list[dict[str, Any]]:
