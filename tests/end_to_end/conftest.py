@@ -91,11 +91,12 @@ def loops() -> Mapping[str, str]:
 def directed(tmp_path_factory: pytest.TempPathFactory, loops: Mapping[str, str]) -> Iterator[RunningEnvironment]:
     """Start an environment with batches that are late after 6 s, a target that takes 15 s, and a quota.
 
-    It has a DAG of a user too, and publishes changes in Airflow.
+    It has DAGs of users too, those of examples/dags among them, and publishes changes in Airflow.
     """
     folder = tmp_path_factory.mktemp("environment")
     dags = shutil.copytree(ROOT / "dags", folder / "dags", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(Path(__file__).with_name("load_orders_dag.py"), dags)
+    for dag in (Path(__file__).with_name("load_orders_dag.py"), *(ROOT / "examples" / "dags").glob("*.py")):
+        shutil.copy(dag, dags)
     settings = {**_RARELY_PARSED, **loops, "EVENTBRIDGE_BATCH_LATE_AFTER": "6", "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     settings |= {"EVENTBRIDGE_STORE_MAX_SIZE": str(QUOTA), "EVENTBRIDGE_AIRFLOW_BUS": "airflow"}
     settings["AIRFLOW__CORE__DAGS_FOLDER"] = str(dags)

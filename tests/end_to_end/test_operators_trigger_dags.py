@@ -22,6 +22,7 @@ from end_to_end.looks import earlier, run_state, takes
 from end_to_end.running import QUOTA, RunningEnvironment
 from pipeline.delivering import operational_events
 
+from eventbridge.control.publish import publish_events
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import survey
@@ -400,6 +401,53 @@ def test_a_late_batch_is_reported(directed: RunningEnvironment) -> None:
     assert directed.differences() == []
 
 
+def test_a_users_dag_waits_for_its_deliveries_and_for_an_event(directed: RunningEnvironment) -> None:
+    """The sensors of examples/dags/place_order.py end with the deliveries of its event, and with the confirmation."""
+    run_id = directed.trigger("place_order")
+    directed.until(
+        "the second sensor waits",
+        lambda: task_state(directed, "place_order", run_id, "confirmed") == "deferred",
+    )
+    confirmation = {"specversion": "1.0", "id": run_id, "source": "/shop", "type": "order.confirmed", "subject": run_id}
+    publish_events(directed.runtime, "orders", None, [json.dumps(confirmation).encode()])
+    until_ended(directed, "place_order", run_id, "success")
+
+    deliveries = xcom(directed, "place_order", run_id, "delivered")
+    assert {(each["rule"], each["state"]) for each in deliveries} == {
+        ("invoices", "delivered"),
+        ("accounts", "delivered"),
+    }
+    assert xcom(directed, "place_order", run_id, "confirmed")["id"] == run_id
+
+
+def test_events_start_a_users_dag(directed: RunningEnvironment) -> None:
+    """The watcher of examples/dags/on_large_orders.py hands it the matching events, and no others."""
+    orders = [
+        {"specversion": "1.0", "id": f"large-{n}", "source": "/shop", "type": "order.placed", "data": {"amount": n}}
+        for n in (9_999, 10_000, 20_000)
+    ]
+    publish_events(directed.runtime, "orders", None, [json.dumps(each).encode() for each in orders])
+
+    def reviewed() -> list[str]:
+        runs = [run["dag_run_id"] for run in directed.runs("on_large_orders") if run["state"] == "success"]
+        return sorted(order for run in runs for order in xcom(directed, "on_large_orders", run, "review"))
+
+    expected = ["large-10000: 10000", "large-20000: 20000"]
+    directed.until("the large orders are reviewed", lambda: reviewed() == expected)
+    directed.until_settled()
+
+
+def test_a_users_dag_replays(directed: RunningEnvironment) -> None:
+    """The operator of examples/dags/replay_orders.py waits until the replay has ended, and returns its counts."""
+    before = len(directed.requests("/healthy/accounts"))
+    run_id = ran(directed, "replay_orders")
+
+    result = xcom(directed, "replay_orders", run_id, "replay")
+    assert set(result["outcomes"]) == {"delivered"}
+    assert len(directed.requests("/healthy/accounts")) == before + result["outcomes"]["delivered"] > before
+    directed.until_settled()
+
+
 def holder(directed: RunningEnvironment) -> int:
     """Wait for a streaming task that delivers, and return its process id."""
     directed.until("a streaming task has a batch open", lambda: directed.runtime.ledger.batches.find(state="open"))
@@ -443,6 +491,18 @@ def until_ended(directed: RunningEnvironment, dag_id: str, run_id: str, state: s
         lambda: found if (found := run_state(directed, dag_id, run_id)) in ("success", "failed") else "",
     )
     assert ended == state, directed.diagnosis()
+
+
+def task_state(directed: RunningEnvironment, dag_id: str, run_id: str, task_id: str) -> str:
+    """Return the state of a task."""
+    return str(directed.airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}")["state"])
+
+
+def xcom(directed: RunningEnvironment, dag_id: str, run_id: str, task_id: str) -> Any:
+    """Return the return value of a task."""
+    path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
+    value = directed.airflow.call("GET", path, params={"deserialize": True})["value"]
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def log_lines(directed: RunningEnvironment, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[str]:

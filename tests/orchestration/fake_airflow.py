@@ -1,4 +1,4 @@
-"""A fake of Airflow's API for pools, for tests."""
+"""A fake of Airflow's API for pools and asset events, for tests."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class FakeAirflow(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.pools: dict[str, dict[str, Any]] = {}
         self.raced: set[str] = set()
+        self.asset_events: list[dict[str, Any]] = []
         self.requests: list[tuple[str, str]] = []
         self.add("default_pool", 128)
 
@@ -68,6 +69,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != "Bearer token":
             return 401, {"detail": "no token"}
         pools = self.server.pools
+        if path == "/api/v2/assets/events":
+            offset, limit = int(query["offset"][0]), min(100, int(query["limit"][0]))
+            found = self.server.asset_events
+            return 200, {"asset_events": found[offset : offset + limit], "total_entries": len(found)}
         if method == "GET" and path == "/api/v2/pools":
             offset, limit = int(query["offset"][0]), min(100, int(query["limit"][0]))
             return 200, {"pools": list(pools.values())[offset : offset + limit], "total_entries": len(pools)}

@@ -48,17 +48,20 @@ uvicorn.run(create_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="wa
 
 
 class AirflowServer:
-    """An Airflow that takes calls of its REST API at `url`, with the user USER."""
+    """An Airflow that takes calls of its REST API at `url`, with the user USER.
+
+    `environment` is that of its process, for further processes of the same Airflow.
+    """
 
     def __init__(self, folder: Path, more_dags: str = "") -> None:
         (folder / "dags").mkdir(parents=True)
         (folder / "dags" / "dags.py").write_text(_DAGS)
         (folder / "dags" / "more_dags.py").write_text(more_dags)
         (folder / "passwords.json").write_text(json.dumps({USER: PASSWORD}))
-        self._port = reserve()
-        self.url = f"http://127.0.0.1:{self._port}"
+        self.port = reserve()
+        self.url = f"http://127.0.0.1:{self.port}"
         self._log = folder / "server.log"
-        self._environment = {
+        self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "EVENTBRIDGE"))},
             "AIRFLOW_HOME": str(folder),
             "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
@@ -74,8 +77,8 @@ class AirflowServer:
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE, str(self._port)],
-                env=self._environment,
+                [sys.executable, "-c", _SERVE, str(self.port)],
+                env=self.environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Self
 from urllib.parse import quote
@@ -73,6 +75,9 @@ class AirflowApi:
         return response.json()
 
 
+#: The number of asset events in a response.
+_PAGE = 100
+
 #: The prefix of EventBridge's line in a note. Lines that a user wrote are not changed.
 _NOTE_PREFIX = "EventBridge: "
 #: Airflow's limit for a note, in characters.
@@ -92,6 +97,23 @@ class AirflowNotes(AirflowApi):
         path = f"/api/v2/dags/{quote(dag_id, safe='')}/dagRuns/{quote(run_id, safe='')}"
         note = noted(self.call("GET", path)["note"] or "", text)
         self.call("PATCH", path, params={"update_mask": ["note"]}, json={"note": note})
+
+
+class AirflowAssetEvents(AirflowApi):
+    """A client of Airflow's REST API for asset events; the caller closes it."""
+
+    needs = "read assets"
+
+    def between(self, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
+        """Yield the asset events that Airflow recorded in a time range, the oldest first. Raises AirflowError."""
+        offset = 0
+        times = {"timestamp_gte": since.isoformat(), "timestamp_lte": until.isoformat(), "order_by": "timestamp"}
+        while True:
+            page = self.call("GET", "/api/v2/assets/events", params={**times, "limit": _PAGE, "offset": offset})
+            yield from page["asset_events"]
+            offset += _PAGE
+            if offset >= page["total_entries"]:
+                return
 
 
 def noted(note: str, text: str) -> str:

@@ -18,8 +18,13 @@ from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 
 if TYPE_CHECKING:
     from eventbridge.control.publish import Published
+    from eventbridge.control.submissions import PublishResult
 
 log = logging.getLogger(__name__)
+
+#: The XCom in which PublishEventsOperator passes the events to WaitForDeliverySensor, and the most events in it.
+PUBLISHED = "published"
+MAX_PUBLISHED = 1_000
 
 
 @task(**TASK, do_xcom_push=False)
@@ -63,6 +68,17 @@ class EventBridgeHook(BaseHook):
         JSON lines or a JSON array. An event without an `id` gets one that depends only on `name` and the event's
         position. If the caller made an error, the task fails without a retry.
         """
+        return self.publish_each(bus, events, topic=topic, name=name)[0]
+
+    def publish_each(
+        self,
+        bus: str | None,
+        events: str | Sequence[Mapping[str, Any] | str | bytes],
+        *,
+        topic: str | None = None,
+        name: str = "",
+    ) -> tuple[Published, list[PublishResult]]:
+        """Publish like `publish`, and return the id and the position of each event too."""
         from eventbridge.control.publish import bodies_of, publish_events, report_published
 
         with stage() as runtime:
@@ -71,7 +87,7 @@ class EventBridgeHook(BaseHook):
                 runtime, named, topic or topic_of_connection, bodies_of(events), name=name
             )
         report_published(published, results, log.info)
-        return published
+        return published, results
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the rules have the connection's bus and topic, with a message that says what to fix."""
@@ -104,6 +120,8 @@ class EventBridgeHook(BaseHook):
 class PublishEventsOperator(BaseOperator):
     """Publishes events to a bus and returns their number. `bus`, `topic` and `events` are templated.
 
+    The XCom `published` has the id and the position of each event, for WaitForDeliverySensor.
+
     Without `bus`, it uses the bus of the connection `eventbridge_conn_id`, of type `eventbridge_bus`. A retry publishes
     the events again with the same ids, so that a target can recognise repeated deliveries by their delivery id.
     """
@@ -128,7 +146,14 @@ class PublishEventsOperator(BaseOperator):
     def execute(self, context: Context) -> int:
         """Publish the events, and return their number."""
         hook = EventBridgeHook(self.eventbridge_conn_id)
-        return hook.publish(self.bus, self.events, topic=self.topic, name=_name(context)).count
+        published, results = hook.publish_each(self.bus, self.events, topic=self.topic, name=_name(context))
+        events = [
+            {"id": each.event_id, "partition": list(each.partition or ()), "offset": each.offset}
+            for each in results[:MAX_PUBLISHED]
+        ]
+        value = {"bus": published.bus, "count": published.count, "events": events}
+        context["ti"].xcom_push(key=PUBLISHED, value=value)
+        return published.count
 
 
 def _name(context: Context) -> str:

@@ -269,7 +269,7 @@ class Watch:
         """Return the rules, which are read again only if they have changed."""
         if self._rules is not None and self._rules_seen is not None and now - self._rules_seen[0] < _RULES_INTERVAL:
             return self._rules
-        fingerprint = self._rules_fingerprint()
+        fingerprint = rules_fingerprint(self.runtime)
         if self._rules is None or self._rules_seen is None or self._rules_seen[1] != fingerprint:
             has_changed = self._rules is not None
             self._rules = self.runtime.rule_set()
@@ -279,18 +279,20 @@ class Watch:
         self._rules_seen = (now, fingerprint)
         return self._rules
 
-    def _rules_fingerprint(self) -> Hashable:
-        if self.runtime.settings.rules_from == "published":
-            in_force = self.runtime.ledger.rules.get_in_force()
-            return None if in_force is None else in_force.rule_set
-        return _folder_fingerprint(Path(self.runtime.settings.rules_folder))
-
     def close_sources(self) -> None:
         """Close the buses; the next poll reopens them."""
         for source in self._sources.values():
             source.close()
         self._sources.clear()
         self._ends.clear()
+
+
+def rules_fingerprint(runtime: Runtime) -> Hashable:
+    """Return a value that changes with the rule files or, if rules are published, with the published rules."""
+    if runtime.settings.rules_from == "published":
+        in_force = runtime.ledger.rules.get_in_force()
+        return None if in_force is None else in_force.rule_set
+    return _folder_fingerprint(Path(runtime.settings.rules_folder))
 
 
 def _folder_fingerprint(folder: Path) -> Hashable:

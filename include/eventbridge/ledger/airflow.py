@@ -1,16 +1,19 @@
-"""Stores what concerns Airflow in the ledger: the slots of pools, the time of the watcher's last check, and how many
-changes in Airflow were not published."""
+"""Stores what concerns Airflow in the ledger: slots of pools, the watcher's last check, unpublished changes in Airflow,
+and the positions of users' watchers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
+from eventbridge.ledger.definitions import JsonText, UtcTime, insert_or_skip, metadata
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.model.chunk import AppliedSlots
+from eventbridge.model.partition import Partition, WatcherPosition
 from eventbridge.model.stat import DroppedTotal
 
 #: The slots that a rule file last set for a pool. They are not set again until the value in the file changes, so that
@@ -41,6 +44,56 @@ dropped_changes = sa.Table(
     sa.Column("dropped", sa.BigInteger, nullable=False),
     sa.Column("last_at", UtcTime, nullable=False),
     sa.CheckConstraint("singleton = 1", name="singleton"),
+)
+
+#: The positions of the watchers in users' DAGs; see `WatcherPosition`. `owner` is the trigger that may move a position;
+#: an owner's name is never reused.
+asset_watcher = sa.Table(
+    "asset_watcher",
+    metadata,
+    sa.Column("asset", sa.Text, primary_key=True),
+    sa.Column("bus", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("offsets", JsonText, nullable=False),
+    sa.Column("identities", JsonText, nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("claimed", sa.BigInteger, nullable=False),
+    sa.Column("claimed_at", UtcTime),
+    sa.Column("moved_at", UtcTime, nullable=False),
+)
+
+_KEY = (
+    asset_watcher.c.asset == sa.bindparam("of_asset"),
+    asset_watcher.c.bus == sa.bindparam("of_bus"),
+    asset_watcher.c.name == sa.bindparam("of_name"),
+)
+_OWNED = asset_watcher.c.owner == sa.bindparam("by")
+
+#: Makes a trigger the owner of a watcher's position.
+OWN_WATCHER = sa.update(asset_watcher).where(*_KEY).values(owner=sa.bindparam("by"))
+
+#: Returns a watcher's position.
+WATCHER_POSITION = sa.select(asset_watcher).where(*_KEY)
+
+#: Records that the owner is about to send asset events to Airflow.
+CLAIM_ASSET_EVENTS = (
+    sa.update(asset_watcher)
+    .where(*_KEY, _OWNED)
+    .values(claimed=sa.bindparam("up_to"), claimed_at=sa.bindparam("now", type_=UtcTime))
+)
+
+#: Records the position of a watcher after asset events that Airflow has recorded.
+MOVE_WATCHER = (
+    sa.update(asset_watcher)
+    .where(*_KEY, _OWNED)
+    .values(
+        offsets=sa.bindparam("to", type_=JsonText),
+        identities=sa.bindparam("in_logs", type_=JsonText),
+        sequence=sa.bindparam("recorded"),
+        claimed=sa.bindparam("up_to"),
+        moved_at=sa.bindparam("now", type_=UtcTime),
+    )
 )
 
 #: Records the slots that a rule file set.
@@ -127,6 +180,56 @@ def dropped_total(connection: sa.Connection) -> DroppedTotal | None:
     """Return how many changes in Airflow were dropped, None if none ever was."""
     row = connection.execute(DROPPED_TOTAL).first()
     return None if row is None else DroppedTotal(row.dropped, row.last_at)
+class AssetWatchers(Aggregate):
+    """The positions of the watchers in users' DAGs, each of which one trigger owns."""
+
+    def own(self, owner: str, new: WatcherPosition) -> WatcherPosition:
+        """Make `owner` the owner of a watcher's position, and return the position. If there is none, record `new`."""
+        row = self._row(new) | {"owner": owner}
+        with self._writing() as connection:
+            connection.execute(insert_or_skip(asset_watcher), row)
+            connection.execute(OWN_WATCHER, _key(new) | {"by": owner})
+            found = connection.execute(WATCHER_POSITION, _key(new)).one()
+        offsets = {Partition(*partition): offset for *partition, offset in found.offsets}
+        return WatcherPosition(
+            *(found.asset, found.bus, found.name, offsets, found.identities),
+            *(found.sequence, found.claimed, found.claimed_at),
+        )
+
+    def claim(self, claims: Mapping[str, Sequence[WatcherPosition]]) -> set[str]:
+        """Record, by owner, that asset events up to `claimed` are about to be sent to Airflow.
+
+        Returns the owners that another trigger has replaced; they must send nothing.
+        """
+        replaced, now = set(), self._now()
+        with self._writing() as connection:
+            for owner, positions in claims.items():
+                for each in positions:
+                    values = _key(each) | {"by": owner, "up_to": each.claimed, "now": now}
+                    if not connection.execute(CLAIM_ASSET_EVENTS, values).rowcount:
+                        replaced.add(owner)
+        return replaced
+
+    def move(self, moves: Mapping[str, Sequence[WatcherPosition]]) -> None:
+        """Record, by owner, the positions of watchers. The position of another owner does not change."""
+        changes = []
+        for owner, positions in moves.items():
+            for each in positions:
+                row = self._row(each)
+                values = {"to": row["offsets"], "in_logs": row["identities"], "recorded": each.sequence}
+                values |= {"up_to": each.claimed, "now": row["moved_at"], "by": owner}
+                changes.append(_key(each) | values)
+        if changes:
+            self._change(MOVE_WATCHER, changes)
+
+    def _row(self, position: WatcherPosition) -> dict[str, Any]:
+        row = {name: getattr(position, name) for name in ("asset", "bus", "name", "sequence", "claimed", "claimed_at")}
+        offsets = [[*partition, offset] for partition, offset in sorted(position.offsets.items())]
+        return row | {"offsets": offsets, "identities": dict(position.identities), "moved_at": self._now()}
+
+
+def _key(position: WatcherPosition) -> dict[str, str]:
+    return {"of_asset": position.asset, "of_bus": position.bus, "of_name": position.name}
 
 
 def last_check(engine: LedgerEngine, limit_seconds: float) -> datetime | None:

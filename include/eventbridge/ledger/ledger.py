@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Self
 
 from eventbridge.ledger import revision
-from eventbridge.ledger.airflow import DroppedChanges, Pools, Watcher
+from eventbridge.ledger.airflow import AssetWatchers, DroppedChanges, Pools, Watcher
 from eventbridge.ledger.api import Actions, PublishBalances, Responses, Tokens
 from eventbridge.ledger.archive import Archive, EventIndex
 from eventbridge.ledger.assignments import Assignments
@@ -86,6 +86,7 @@ class Ledger:
         self.pools = Pools(database)
         self.watcher = Watcher(database)
         self.dropped_changes = DroppedChanges(database)
+        self.asset_watchers = AssetWatchers(database)
         self.tokens = Tokens(database)
         self.responses = Responses(database)
         self.publish_balances = PublishBalances(database)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -70,6 +71,25 @@ class ConsumerOffset:
     message_id: str
     changed_at: datetime
     bus_identity: str = ""
+
+
+@dataclass(frozen=True)
+class WatcherPosition:
+    """The position of an asset's watcher on a bus: the next offset of each partition, in the logs of `identities`.
+
+    The watcher numbers its asset events. Airflow has recorded those up to `sequence`, and `offsets` is the position
+    after them. The watcher sent those up to `claimed` to Airflow, the last ones at `claimed_at`; Airflow may have
+    recorded them.
+    """
+
+    asset: str
+    bus: str
+    name: str
+    offsets: Mapping[Partition, int]
+    identities: Mapping[str, str] = field(default_factory=dict)
+    sequence: int = 0
+    claimed: int = 0
+    claimed_at: datetime | None = None
 
 
 class Move(NamedTuple):

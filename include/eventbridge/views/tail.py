@@ -71,19 +71,23 @@ class Tail:
     def _range(self, partition: Partition, start: int, end: int) -> Iterator[TailedMessage]:
         with closing(reading(self._source, partition, start, end)) as blocks:
             for block in blocks:
-                for message in self._messages(block, partition):
+                for message in tailed_messages(block, partition, self._fields, self._max_bytes):
                     self._positions[partition] = message.offset + 1
                     yield message
         self._positions[partition] = end
 
-    def _messages(self, block: pa.RecordBatch, partition: Partition) -> Iterator[TailedMessage]:
-        table, refused = as_events(pa.Table.from_batches([block]), partition, self._fields)
-        for row in range(table.num_rows):
-            offset, at, body = (table[name][row].as_py() for name in ("offset", "published_at", "body"))
-            event, malformed = None, refused.get(row)
-            if malformed is None and body is not None:
-                try:
-                    event = parse_event(body, max_bytes=self._max_bytes)
-                except EventError as error:
-                    malformed = str(error)
-            yield TailedMessage(partition, offset, at, body, event, malformed)
+
+def tailed_messages(
+    block: pa.RecordBatch, partition: Partition, fields: Source, max_bytes: int
+) -> Iterator[TailedMessage]:
+    """Yield the messages of a block that was read from a partition, in their order."""
+    table, refused = as_events(pa.Table.from_batches([block]), partition, fields)
+    for row in range(table.num_rows):
+        offset, at, body = (table[name][row].as_py() for name in ("offset", "published_at", "body"))
+        event, malformed = None, refused.get(row)
+        if malformed is None and body is not None:
+            try:
+                event = parse_event(body, max_bytes=max_bytes)
+            except EventError as error:
+                malformed = str(error)
+        yield TailedMessage(partition, offset, at, body, event, malformed)

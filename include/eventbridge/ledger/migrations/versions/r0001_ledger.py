@@ -525,6 +525,20 @@ def _make_runs() -> None:
         sa.PrimaryKeyConstraint("singleton", name="pk_dropped_changes"),
     )
     op.create_table(
+        "asset_watcher",
+        sa.Column("asset", sa.Text(), nullable=False),
+        sa.Column("bus", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("offsets", sa.Text(), nullable=False),
+        sa.Column("identities", sa.Text(), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("claimed", sa.BigInteger(), nullable=False),
+        sa.Column("claimed_at", sa.BigInteger()),
+        sa.Column("moved_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("asset", "bus", "name", name="pk_asset_watcher"),
+    )
+    op.create_table(
         "ingestion_stop",
         sa.Column("singleton", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
