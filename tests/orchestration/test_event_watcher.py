@@ -406,7 +406,7 @@ def test_a_bus_that_cannot_be_watched_is_reported(home: Path, caplog: pytest.Log
     async def steps(runner: Runner) -> None:
         runner.start(EventBridgeWatcher("jobs"), "jobs")
         runner.start(EventBridgeWatcher("order"), "orders")
-        await until(lambda: "whoever reads a message takes it" in caplog.text)
+        await until(lambda: "reading a message takes it from the rules" in caplog.text)
         await until(lambda: "Did you mean orders?" in caplog.text)
         rules.write_text("buses:\n  order: {source: {type: embedded}}\n")
         await begun(home)

@@ -60,7 +60,7 @@ class _NotYetError(EventBridgeError):
 def queue_refusal(bus: Bus) -> str:
     """Return why a bus cannot be watched."""
     return (
-        f"the bus {bus.name!r} is a queue ({bus.source.type}): whoever reads a message takes it from the others. "
+        f"the bus {bus.name!r} is a queue ({bus.source.type}): reading a message takes it from the rules. "
         "Write a rule with a target of type airflow: it starts a DAG run or makes an asset event for each event"
     )
 

@@ -160,11 +160,11 @@ def parsed_pattern(text: str, where: str) -> Pattern:
 def _watched_assets(trigger: BaseEventTrigger) -> tuple[str, ...]:
     """Return the names of the assets for which Airflow runs a trigger.
 
-    Airflow tells them to a trigger only as the keys of its state stores.
+    A trigger gets them only as the keys of its state stores.
     """
     assets = getattr(trigger.asset_state_store, "_by_name", None)
     if not assets:
         raise UserError(
-            "EventBridgeWatcher: Airflow has not told which assets it watches. Give it to an AssetWatcher of an Asset"
+            "EventBridgeWatcher: Airflow names no asset that it watches. Give it to the AssetWatcher of an Asset"
         )
     return tuple(sorted(assets))

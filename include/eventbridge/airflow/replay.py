@@ -97,11 +97,11 @@ class ReplayOperator(BaseOperator):
         self.log.info("replay %s begins; waiting until it has ended", replay.replay_id)
         self.defer(
             trigger=ReplayEnd(replay.replay_id, replay.run, until.isoformat()),
-            method_name="ended",
+            method_name="return_counts",
             kwargs={"replay_id": replay.replay_id},
         )
 
-    def ended(self, context: Context, event: dict[str, str], replay_id: str) -> dict[str, Any]:
+    def return_counts(self, context: Context, event: dict[str, str], replay_id: str) -> dict[str, Any]:
         """Return the counts. Raises AirflowFailException if the replay was cancelled or paused."""
         with stage() as runtime:
             state, account = _state_at_end(runtime, replay_id, event["state"])

@@ -53,11 +53,11 @@ class WaitForEventSensor(BaseSensorOperator):
         self.log.info("waiting for an event on the bus %s that was published at or after %s", self.bus, since)
         self.defer(
             trigger=MatchingEvent(self.bus, pattern, since.isoformat()),
-            method_name="found",
+            method_name="return_event",
             timeout=timedelta(seconds=self.timeout),
         )
 
-    def found(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+    def return_event(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the event, as a dict in the JSON format of CloudEvents."""
         first: dict[str, Any] = event["events"][0]
         self.log.info("event %s of source %s, type %s", first["id"], first["source"], first["type"])
@@ -108,11 +108,11 @@ class WaitForDeliverySensor(BaseSensorOperator):
         self.log.info("waiting for the deliveries of %d events of the bus %s", len(events), bus)
         self.defer(
             trigger=DeliveryEnd(bus, events, self.rule, self.target),
-            method_name="ended",
+            method_name="return_deliveries",
             timeout=timedelta(seconds=self.timeout),
         )
 
-    def ended(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
+    def return_deliveries(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the deliveries. Raises AirflowFailException if one is a dead letter, or if an event has none."""
         deliveries: list[dict[str, Any]] = event["deliveries"]
         for each in deliveries:
