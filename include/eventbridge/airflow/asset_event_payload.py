@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from eventbridge.airflow.bus_stream import Subscription
+from eventbridge.airflow.subscriptions import Subscription
 from eventbridge.event.json_document import JsonValue, Number
 from eventbridge.model.partition import Partition
 from eventbridge.views.tail import TailedMessage

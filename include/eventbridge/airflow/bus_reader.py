@@ -18,9 +18,9 @@ from typing import Any
 
 from eventbridge.airflow.airflow_api import CONNECTION_ID, AirflowAssetEvents
 from eventbridge.airflow.asset_event_payload import AssetEvents
-from eventbridge.airflow.bus_stream import Offsets, Poll, Subscription, subscriptions_of
 from eventbridge.airflow.connections import airflow_connection
 from eventbridge.airflow.settings import airflow_settings
+from eventbridge.airflow.subscriptions import Offsets, Poll, Subscription, subscriptions_of
 from eventbridge.airflow.watch import rules_fingerprint
 from eventbridge.errors import BusError, EventBridgeError, InfrastructureError, UserError
 from eventbridge.matching.consistency import flatten

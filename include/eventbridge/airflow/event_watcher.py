@@ -17,7 +17,7 @@ from eventbridge.errors import UserError
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
 
-    from eventbridge.airflow.bus_stream import Poll, Subscription
+    from eventbridge.airflow.subscriptions import Poll, Subscription
     from eventbridge.matching.pattern.nodes import Pattern
 
 #: The largest number of events in one asset event.
@@ -42,7 +42,7 @@ class _BusTrigger(BaseEventTrigger):
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Poll]) -> AsyncIterator[TriggerEvent]:
         """Yield what this trigger is to report about each poll."""
-        from eventbridge.airflow.bus_stream import subscribed
+        from eventbridge.airflow.subscriptions import subscribed
 
         with subscribed(self.subscription()) as subscription:
             async for poll in shared_stream:
@@ -102,7 +102,7 @@ class EventBridgeWatcher(_BusTrigger):
 
     def subscription(self) -> Subscription:
         """Return the watcher's subscription. Its position is in the ledger."""
-        from eventbridge.airflow.bus_stream import Subscription
+        from eventbridge.airflow.subscriptions import Subscription
 
         return Subscription(
             self.bus,
@@ -129,7 +129,7 @@ class MatchingEvent(_BusTrigger):
 
     def subscription(self) -> Subscription:
         """Return the sensor's subscription, which begins at `since` whenever a triggerer starts it."""
-        from eventbridge.airflow.bus_stream import Subscription
+        from eventbridge.airflow.subscriptions import Subscription
 
         pattern = None if self.pattern is None else parsed_pattern(self.pattern, "WaitForEventSensor")
         return Subscription(self.bus, pattern, start_at=datetime.fromisoformat(self.since))

@@ -180,6 +180,8 @@ def dropped_total(connection: sa.Connection) -> DroppedTotal | None:
     """Return how many changes in Airflow were dropped, None if none ever was."""
     row = connection.execute(DROPPED_TOTAL).first()
     return None if row is None else DroppedTotal(row.dropped, row.last_at)
+
+
 class AssetWatchers(Aggregate):
     """The positions of the watchers in users' DAGs, each of which one trigger owns."""
 
