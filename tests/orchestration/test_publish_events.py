@@ -32,9 +32,16 @@ def bodies(home: Path) -> list[bytes]:
 
 
 class _Instance:
-    """The fields of a task instance that an operator reads."""
+    """The fields of a task instance that an operator reads, and the XComs that it pushes."""
 
     dag_id, run_id, task_id, map_index = "mine", "manual", "publish", -1
+
+    def __init__(self) -> None:
+        self.xcoms: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Keep an XCom."""
+        self.xcoms[key] = value
 
 
 def test_a_retried_operator_publishes_the_same_ids(home: Path) -> None:
@@ -44,6 +51,10 @@ def test_a_retried_operator_publishes_the_same_ids(home: Path) -> None:
 
     assert (operator.execute(context), operator.execute(context)) == (2, 2)
 
+    published = context["ti"].xcoms["published"]
+    assert (published["bus"], published["count"]) == ("orders", 2)
+    assert [each["id"] for each in published["events"]][0] == "o1"
+    assert all(len(each["partition"]) == 3 and each["offset"] >= 0 for each in published["events"])
     ids = [json.loads(body)["id"] for body in bodies(home)]
     assert len(ids) == 4
     assert len(set(ids)) == 2
