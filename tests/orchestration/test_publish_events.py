@@ -53,7 +53,7 @@ def test_a_retried_operator_publishes_the_same_ids(home: Path) -> None:
 
     published = context["ti"].xcoms["published"]
     assert (published["bus"], published["count"]) == ("orders", 2)
-    assert [each["id"] for each in published["events"]][0] == "o1"
+    assert published["events"][0]["id"] == "o1"
     assert all(len(each["partition"]) == 3 and each["offset"] >= 0 for each in published["events"])
     ids = [json.loads(body)["id"] for body in bodies(home)]
     assert len(ids) == 4
