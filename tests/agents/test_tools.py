@@ -11,6 +11,10 @@ from agents.agent import Agent
 from agents.conftest import CARD
 from api.server import Installation, order
 
+from eventbridge.errors import UserError
+from eventbridge.mcp.tools import result_of
+from eventbridge.rules.json_schema import rule_file_schema
+
 NEW_RULE = """
 rules:
   large:
@@ -24,7 +28,7 @@ def test_an_agent_reads_what_each_tool_does(agent: Agent) -> None:
     """Every tool only reads, describes itself and each argument, and refuses other arguments."""
     tools = agent.tools()
 
-    assert len(tools) == 14
+    assert len(tools) == 16
     for tool in tools.values():
         assert tool.description
         assert tool.annotations is not None
@@ -99,6 +103,27 @@ def test_lists_have_pages(agent: Agent) -> None:
     assert "cursor" in agent.error("list_dead_letters", cursor="nonsense")
 
 
+def test_a_large_result_is_cut() -> None:
+    """Its long texts, then its lists, but not the page of a list, whose `next` would skip items."""
+    status = {"now": "2026", "text": "x" * 10_000, "partitions": [{"lag": number} for number in range(50_000)]}
+    page = {"rules": {str(number): {"text": "x" * 4_000} for number in range(30)}, "next": None}
+    buses = {"buses": {str(number): "x" * 4_000 for number in range(100)}, "rules": {"a": {}}, "next": None}
+
+    cut = result_of(json.dumps(status).encode())
+    cut_buses = result_of(json.dumps(buses).encode(), "rules")
+
+    assert (len(cut["partitions"]), len(cut["text"]) < 5_000) == (200, True)
+    assert "partitions had 50,000" in cut["cut"]
+    assert (len(cut_buses["buses"]), cut_buses["rules"]) == (20, {"a": {}})
+    with pytest.raises(UserError, match="smaller `limit`"):
+        result_of(json.dumps(page).encode(), "rules")
+
+
+def test_an_agent_reads_how_rule_files_are_written(agent: Agent) -> None:
+    """As the JSON Schema that `eventbridge rules schema` prints."""
+    assert agent.call("get_rule_file_schema") == json.loads(json.dumps(rule_file_schema()))
+
+
 def test_a_pattern_is_tested_on_an_event(agent: Agent, seeing: Agent) -> None:
     """With a rule or without, on an event of the call or of the archive; numbers are compared as written."""
     event = order(17, data={"amount": 17})
@@ -155,6 +180,22 @@ def test_the_tools_write_nothing(seeing: Agent, installation: Installation) -> N
         seeing.call(tool)
 
     assert files() == before
+
+
+def test_an_agent_answers_a_question_about_an_order(seeing: Agent) -> None:
+    """ "Why did the order of 17 not reach the webhook?": its event is found by a field, and explained."""
+    pattern = "{data: {amount: [17]}}"
+    target = '{t: {type: http, url: "https://example.com"}}'
+    text = f"rules: {{try: {{bus: orders, pattern: {pattern}, targets: {target}}}}}"
+
+    (rule,) = seeing.call("backtest_rules", candidate=text, from_="1d")["rules"]
+    event_id = rule["targets"][0]["samples"][0]["of"]["event_id"]
+    (event,) = seeing.call("explain_event", event_id=event_id)["events"]
+    (delivery,) = [each for each in event["deliveries"] if each["target"] == "webhook"]
+    failing = {each["target"]: each["failing_since"] for each in seeing.call("list_targets")["targets"]}
+
+    assert (event_id, delivery["state"], delivery["reason"]) == ("o17", "dead_lettered", "maximum_retry_attempts")
+    assert [name for name, since in failing.items() if since] == ["webhook", "partner"]
 
 
 def everything(agent: Agent) -> str:

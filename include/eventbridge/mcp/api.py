@@ -1,7 +1,7 @@
 """Calls the API in this process, without a socket, for tools that have the rights of a token or of a user.
 
-Each tool is one call of the API, so scopes, owners, hidden payloads, limits and errors are those of the API. Two calls
-exist only here: a pattern without a rule, and a backtest without Spark.
+Each tool is one call of the API, so scopes, owners, hidden payloads, limits and errors are those of the API. Three
+calls exist only here: a pattern without a rule, a backtest without Spark, and the JSON Schema of rule files.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from eventbridge.event.json_document import write_document
 from eventbridge.model.api import V1, ApiToken
 from eventbridge.processes import time_limit
 from eventbridge.routing.compile_process import compilation
+from eventbridge.rules.json_schema import rule_file_schema as read_rule_file_schema
 from eventbridge.runtime.runtime import Runtime
 
 #: The maximum number of archived events that a backtest reads, and its maximum time in seconds. Clients end a call
@@ -68,6 +69,12 @@ class BacktestCall(BaseModel):
     until: str = Field("", alias="to")
     bus: str = ""
     samples: int = Field(3, ge=0, le=MAX_SAMPLES)
+
+
+@_callers.get("/rule-file-schema", dependencies=[Depends(reader)], operation_id="get_rule_file_schema")
+def rule_file_schema() -> dict[str, Any]:
+    """Return the JSON Schema of rule files."""
+    return read_rule_file_schema()
 
 
 @_callers.get("/caller", dependencies=[Depends(reader)], include_in_schema=False)

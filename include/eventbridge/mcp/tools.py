@@ -18,6 +18,8 @@ from eventbridge.mcp.api import BACKTEST_SECONDS, MAX_BACKTESTED, MAX_CANDIDATE,
 #: The maximum size of a result, in characters of JSON, and of each text in it. An agent has room for little more.
 MAX_RESULT: Final = 100_000
 MAX_TEXT: Final = 4_000
+#: The numbers of items to which lists are cut in turn, until a result is small enough.
+_CUTS: Final = (200, 100, 50, 20, 10, 5)
 #: The maximum and the default number of items on one page of a list.
 MAX_ITEMS: Final = 100
 _ITEMS: Final = 20
@@ -43,7 +45,8 @@ class AgentTool:
     """A tool, which makes the call of the API with the id `operation`.
 
     Its arguments are those of the call, except that `arguments` replaces or adds schemas, and `omitted` are left out.
-    An argument that is neither in the path nor in the query of the call is a member of its body.
+    An argument that is neither in the path nor in the query of the call is a member of its body. `page` is the member
+    of the result that `limit` and `cursor` refer to.
     """
 
     name: str
@@ -53,6 +56,7 @@ class AgentTool:
     arguments: Mapping[str, _Schema] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     omitted: tuple[str, ...] = ()
+    page: str = ""
 
 
 _PAGES = "Newest first. If `next` is not null, there is more: send it as `cursor`."
@@ -69,7 +73,8 @@ TOOLS: Final = (
 
 Members of the result that matter most:
 - `partitions` and `flows`: the lag of each runner (events on the bus that it has not read yet) and its rates.
-- `targets`: only the unhealthy ones, each with its state, reason and since when. An empty list means all are well.
+- `targets`: only those with deliveries held back, each with its state, reason and since when. A target whose
+  deliveries are dead-lettered at once is not among them: see `list_targets` and `count_dead_letters`.
 - `pending`: deliveries that wait for a retry or are on hold, by rule and target.
 - `rules_on_hold`, `stalled`, `ingestion_stop`, `errors`: what keeps rules, runners or all runners from working.
 - `batches`: the newest batches and their states.
@@ -90,7 +95,10 @@ Times are in UTC, durations in seconds.""",
         "list_targets",
         """List every target of every rule with its state (`ok`, `degraded`, `paused`, `disabled`, ...).
 
-Use it to find targets that fail, why (`reason`), since when, and how many deliveries wait for them (`waiting`).""",
+Use it to find targets that fail. `failing_since` is the first failed attempt since the last good one; it is null if
+the last attempt was good. `since` and `reason` belong to the state, and `waiting` counts pending deliveries. A target
+is `ok` although it fails as long as its deliveries are tried: look at `failing_since` too.""",
+        page="targets",
     ),
     AgentTool(
         "list_rules",
@@ -99,6 +107,7 @@ Use it to find targets that fail, why (`reason`), since when, and how many deliv
         """List the buses and the rules in force, with their defaults filled in.
 
 Use it to learn the names of buses, rules and targets, and what each rule matches (`pattern`, `where`) and sends.""",
+        page="rules",
     ),
     AgentTool(
         "get_rule",
@@ -108,10 +117,20 @@ Use it to learn the names of buses, rules and targets, and what each rule matche
         arguments={"rule": {"type": "string", "pattern": "^[^/]+$", "description": "The name of the rule."}},
     ),
     AgentTool(
+        "list_buses",
+        "List buses with their lag",
+        "list_buses",
+        """List the buses with their sources and, by partition and runner, the lag: events that are not read yet.
+
+Use it if `get_status` shows that a runner lags or is stalled, or if its lists are cut.""",
+        page="buses",
+    ),
+    AgentTool(
         "list_event_types",
         "List event types",
         "list_schemas",
         """List the types of events that were seen on each bus. Use it to find what a rule can match.""",
+        page="schemas",
     ),
     AgentTool(
         "describe_event_type",
@@ -119,6 +138,7 @@ Use it to learn the names of buses, rules and targets, and what each rule matche
         "list_type_schemas",
         """Return the fields of an event type as they occur on each bus: JSON types, how often they are null, and, with
 the right to see payloads, examples. Use it before you write a pattern or a transform.""",
+        page="schemas",
     ),
     AgentTool(
         "find_events",
@@ -128,7 +148,9 @@ the right to see payloads, examples. Use it before you write a pattern or a tran
 
 Returns ids and attributes, not payloads. One call reads at most 50 files and 100,000 events, so a page may be empty
 although `next` is set: continue, or choose a shorter time range. Then use `explain_event` with an id.
-Filters compare whole values. `subject` needs the right to see payloads.""",
+Filters compare whole values. `subject` needs the right to see payloads. To find events by a field of their data, use
+`backtest_rules` with a pattern that names the field: its samples have the ids.""",
+        page="events",
     ),
     AgentTool(
         "explain_event",
@@ -155,6 +177,7 @@ If no event has the id, it is taken for the id of a delivery (the header `webhoo
 A dead letter is a delivery that EventBridge stopped trying, with the reason. Counts are of one page of at most `limit`
 dead letters, newest first; if `next` is not null, send it as `cursor`, and add the counts.""",
         arguments={"limit": _LIMIT | {"maximum": 500, "default": 500}},
+        page="groups",
     ),
     AgentTool(
         "list_dead_letters",
@@ -164,6 +187,7 @@ dead letters, newest first; if `next` is not null, send it as `cursor`, and add 
 
 Use `get_dead_letter` with a `name` for the event, the request and every attempt. {_HIDDEN}""",
         omitted=("whole",),
+        page="dead_letters",
     ),
     AgentTool(
         "get_dead_letter",
@@ -201,6 +225,13 @@ The empty pattern {} matches every event. Types matter: ["1"] does not match 1."
         },
     ),
     AgentTool(
+        "get_rule_file_schema",
+        "JSON Schema of rule files",
+        "get_rule_file_schema",
+        """Return the JSON Schema of rule files: every field of buses, rules, targets, transforms and retries, with what
+it means. Use it before you write a rule file with more than the fields that `check_rules` shows.""",
+    ),
+    AgentTool(
         "check_rules",
         "Check a rule file",
         "check_rule_file",
@@ -235,8 +266,10 @@ receive. Nothing is sent. Use it for "would this rule match yesterday's events?"
 
 Reads at most {MAX_BACKTESTED:,} events within {BACKTEST_SECONDS:g} seconds: a longer range is refused with its number
 of events. Rules with SQL, or with a transform whose cost has no bound, are refused. `rules[].matched` is the number of
-matches, `targets[].failed` the number of events that the transform cannot render, `targets[].samples` has outputs.
-The text of a rule file needs the right to see payloads, and so do samples.""",
+matches, `targets[].failed` the number of events that the transform cannot render. `targets[].samples` has matched
+events and outputs, where `arrived_at` is in microseconds since 1970.
+The text of a rule file needs the right to see payloads, and so do samples. The text for a pattern alone:
+rules: {{try: {{bus: orders, pattern: {{data: {{order: [17]}}}}, targets: {{t: {{type: http, url: "https://a.example"}}}}}}}}""",
         arguments={
             "candidate": {
                 "type": "string",
@@ -319,16 +352,47 @@ class ToolCalls:
             raise UserError(f"{'; '.join(errors)}. The arguments of {self.tool.name}: {known}")
 
 
-def result_of(body: bytes) -> dict[str, Any]:
-    """Return the document in a response, its long texts cut. Raises UserError if it is too large nevertheless."""
+def result_of(body: bytes, page: str = "") -> dict[str, Any]:
+    """Return the document in a response, its long texts cut.
+
+    If it is too large, its lists are cut too, except the member `page`, and the member `cut` says so. Raises UserError
+    if it is too large nevertheless.
+    """
     document: dict[str, Any] = _cut(json.loads(body))
-    size = len(json.dumps(document, ensure_ascii=False))
-    if size > MAX_RESULT:
-        raise UserError(
-            f"the result has {size:,} characters, and a result may have {MAX_RESULT:,}. Ask for less: a smaller "
-            "`limit` or number of samples, a shorter time range, or one name"
-        )
-    return document
+    size = _size(document)
+    if size <= MAX_RESULT:
+        return document
+    for most in _CUTS:
+        lengths: dict[str, int] = {}
+        shorter = {
+            name: each if name == page else _shorten(each, most, name, lengths, is_top=bool(page))
+            for name, each in document.items()
+        }
+        if lengths and _size(shorter) <= MAX_RESULT:
+            cut = ", ".join(f"{name} had {count:,}" for name, count in sorted(lengths.items()))
+            return shorter | {"cut": f"Lists have only their first {most} items, to keep the result small: {cut}."}
+    raise UserError(
+        f"the result has {size:,} characters, and a result may have {MAX_RESULT:,}. Ask for less: a smaller `limit`, a "
+        "shorter time range, or one name. The `eventbridge` command line has no such limit"
+    )
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _shorten(value: Any, most: int, name: str, lengths: dict[str, int], *, is_top: bool = False) -> Any:
+    """Return a value with at most `most` items in each list and, if `is_top`, in the value itself if it is an object.
+
+    `lengths` gets the greatest length of the cut ones, by name.
+    """
+    if isinstance(value, list) or (is_top and isinstance(value, dict)):
+        if len(value) > most:
+            lengths[name] = max(len(value), lengths.get(name, 0))
+        value = value[:most] if isinstance(value, list) else dict(list(value.items())[:most])
+    if isinstance(value, dict):
+        return {key: _shorten(each, most, key, lengths) for key, each in value.items()}
+    return [_shorten(each, most, name, lengths) for each in value] if isinstance(value, list) else value
 
 
 def error_text(body: bytes, headers: Mapping[bytes, bytes], remedies: Mapping[str, str]) -> str:
@@ -414,12 +478,10 @@ def _output_schema(tool: AgentTool, description: Mapping[str, Any], operation: M
         return dict(definitions[schema["$ref"].rpartition("/")[2]]) | {"$defs": definitions}
     schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
     all_schemas = description["components"]["schemas"]
-    names: list[str] = []
-    for each in _references(schema, all_schemas):
-        if each not in names:
-            names.append(each)
-    found = all_schemas[names[0]] | {"$defs": {name: all_schemas[name] for name in names[1:]}}
-    text = json.dumps(_untitled(found)).replace(_REFERENCE, "#/$defs/")
+    names = list(dict.fromkeys(_references(schema, all_schemas)))
+    if names:
+        schema = all_schemas[names[0]] | {"$defs": {name: all_schemas[name] for name in names[1:]}}
+    text = json.dumps(_untitled(schema)).replace(_REFERENCE, "#/$defs/")
     untitled: _Schema = json.loads(text)
     return untitled
 
