@@ -36,7 +36,7 @@ rules:
 class McpServer(Server):
     """`eventbridge mcp --http` on a free port."""
 
-    COMMAND = ("mcp", "--http", "--port", "0")
+    COMMAND = ("mcp", "--http", "--port", "0", "--allow-host", "mcp.example.com")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from agents.agent import Agent
 from agents.conftest import CARD, McpServer
-from api.server import Installation
+from api.server import Installation, order
 
 SECONDS = 60
 HELLO = {
@@ -63,6 +63,8 @@ def test_the_scopes_of_the_token_decide(server: McpServer, installation: Install
             found[secret] = agent.call("list_rules")["rules"]
             if secret == limited:
                 assert "owner" in agent.error("backtest_rules", candidate="billed")
+                assert "not_found" in agent.error("test_pattern", rule="billed", event=order())
+                assert agent.call("test_pattern", pattern={}, event=order())["matched"] is True
             else:
                 (dead,) = agent.call("list_dead_letters", rule="billed", limit=1)["dead_letters"]
                 assert (CARD in agent.call("get_dead_letter", name=dead["name"])["event"]) == (secret == seeing)
@@ -102,7 +104,10 @@ def test_pages_of_other_sites_cannot_call_it(server: McpServer, token: str) -> N
     foreign = post(server, HELLO, token, {"origin": "http://evil.example"})
     local = post(server, HELLO, token, {"origin": "http://localhost:3000"})
 
+    named = [post(server, HELLO, token, {"host": f"mcp.example.com{port}"}) for port in ("", ":8443")]
+
     assert (rebound.status_code, foreign.status_code, local.status_code) == (421, 403, 200)
+    assert [each.status_code for each in named] == [200, 200]
 
 
 @pytest.mark.parametrize(

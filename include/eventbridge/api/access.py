@@ -119,6 +119,7 @@ _RULE = "/rules/{rule}"
 _TARGET = "/targets/{rule}/{target}"
 _OWNER_CALLS = (
     *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}", "/rules", "/rules/check"),
+    "/patterns/test",  # only for agents, see `eventbridge.mcp.api`
     *(_RULE, f"{_RULE}/versions", f"{_RULE}/test", f"{_RULE}/shadows", f"{_RULE}/release", f"{_RULE}/priority"),
     *(f"{_RULE}/{verb}" for verb in ("pause", "resume", "disable", "enable")),
     *("/targets", _TARGET, f"{_TARGET}/rate"),

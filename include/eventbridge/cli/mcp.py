@@ -28,7 +28,8 @@ def mcp(
         typer.Option(
             "--allow-host",
             metavar="NAME",
-            help="With --http, accept requests whose header Host is NAME, or NAME:* with any port; local names always.",
+            help="With --http, accept requests whose header Host has NAME, as well as those with a local name; "
+            "repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -44,6 +45,8 @@ def mcp(
         raise UserError("--payloads is for stdio. With --http, the scope payloads of a token decides: leave it out")
     if http and host not in LOCAL:
         warn(f"listening on {host} without TLS, so tokens travel in clear text: put a TLS proxy in front of it")
+    if http and host not in LOCAL and not hosts:
+        warn("requests with a header Host that is not local are refused: pass the name of this server as --allow-host")
     with open_runtime(needs_ledger=True) as runtime:
         if http:
             serve_http(runtime, host, port, hosts or (), lambda url: print_line(f"listening on {url}"))

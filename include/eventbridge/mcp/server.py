@@ -84,14 +84,13 @@ def serve_http(
 ) -> None:
     """Serve clients over streamable HTTP, until SIGTERM or SIGINT, each with the rights of its API token.
 
-    `hosts` are the values of the header `Host` that are accepted in addition to local ones. `listening` is called with
-    the URL. Raises UserError if the server cannot listen on the address.
+    `hosts` are names that the header `Host` may have, with any port, in addition to local ones. `listening` is called
+    with the URL. Raises UserError if the server cannot listen on the address.
     """
     api = Api(lambda: runtime, TokenGate())
-    local = ("127.0.0.1:*", "localhost:*", "[::1]:*", *hosts)
+    names = [f"{name}{port}" for name in ("127.0.0.1", "localhost", "[::1]", *hosts) for port in ("", ":*")]
     security = TransportSecuritySettings(
-        allowed_hosts=list(local),
-        allowed_origins=[f"{scheme}://{each}" for each in local for scheme in ("http", "https")],
+        allowed_hosts=names, allowed_origins=[f"{scheme}://{each}" for each in names for scheme in ("http", "https")]
     )
     app = _server(api, _PAYLOADS_BY_TOKEN, _REMEDIES).streamable_http_app(
         streamable_http_path=PATH,
