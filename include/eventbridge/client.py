@@ -126,6 +126,37 @@ class Replay(msgspec.Struct, frozen=True):
     taken: int
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """A delivery of a queue; `receipt` names it in other calls until `visible_until`."""
+
+    receipt: str
+    delivery_id: str
+    rule: str
+    target: str
+    attempt: int
+    visible_until: datetime
+    content_type: str
+    headers: dict[str, str]
+    payload: str = ""
+    payload_base64: bytes = b""
+
+    @property
+    def body(self) -> bytes:
+        """The payload."""
+        return self.payload_base64 or self.payload.encode()
+
+
+class Receipts(msgspec.Struct, frozen=True):
+    """How many deliveries a call changed, and the receipts of the others, whose visibility timeout was over."""
+
+    done: int
+    expired: tuple[str, ...]
+
+
+class _Received(msgspec.Struct, frozen=True):
+    deliveries: tuple[Delivery, ...]
+
+
 class DeadLetterFilter(TypedDict, total=False):
     """The filters of dead letters; times are ISO 8601 text, an age such as 2h, or an aware datetime."""
 
@@ -146,13 +177,14 @@ class _Call(msgspec.Struct, Generic[T], frozen=True):
     query: Mapping[str, Any] = {}
     body: Any = None
     headers: Mapping[str, str] = {}
+    again: bool = True
 
     def tries(self, http: Any, retries: int, answers: Sequence[Any]) -> Iterator[tuple[float, httpx.Request]]:
         """Yield delays and requests until the newest of `answers`, a response or an error, is the last one."""
         content = None if self.body is None else json.dumps(self.body, allow_nan=False)  # msgspec writes NaN as null
         headers = {"content-type": "application/json", **self.headers}
         query, delay = _api_values(self.query), 0.0
-        for tried in range(1 + max(0, retries) if _BATCHED in self.headers.values() or self.method != "POST" else 1):
+        for tried in range(1 + max(0, retries) if self.again else 1):
             yield delay, http.build_request(self.method, self.path, params=query, content=content, headers=headers)
             answer = answers[-1]
             after = "" if isinstance(answer, Exception) else answer.headers.get("retry-after", "")
@@ -194,8 +226,17 @@ def _path(parts: Sequence[str]) -> str:
 
 def _call(method: str, parts: Sequence[str], result: type[T], body: Any = None, key: str = "") -> _Call[T]:
     _require(not key or _VISIBLE(key), "the idempotency key must be printable ASCII without white space")
-    headers = {"idempotency-key": key} if key else {}
-    return _Call(method, _path(parts), lambda content: msgspec.json.decode(content, type=result), {}, body, headers)
+    headers, again = {"idempotency-key": key} if key else {}, method != "POST"
+    return _Call(
+        method, _path(parts), lambda content: msgspec.json.decode(content, type=result), {}, body, headers, again
+    )
+
+
+def _receipts(
+    queue: str, verb: str, deliveries: Sequence[Delivery], *, again: bool = True, **values: Any
+) -> _Call[Receipts]:
+    body = {"receipts": [each.receipt for each in deliveries], **_api_values(values)}
+    return replace(_call("POST", ("queues", queue, verb), Receipts, body), again=again)
 
 
 def _pages(path: str, item: type[T], query: Mapping[str, Any]) -> _Call[_Page[T]]:
@@ -252,7 +293,33 @@ class _Calls:
         if isinstance(events, Mapping | str | bytes):
             raise TypeError("events is no list of events. Write [event] for one event")
         call = _call("POST", ("buses", bus, "events"), Published, list(events), idempotency_key or str(uuid.uuid4()))
-        return replace(call, query={"topic": topic}, headers={**call.headers, "content-type": _BATCHED})
+        return replace(call, query={"topic": topic}, headers={**call.headers, "content-type": _BATCHED}, again=True)
+
+    @_verb
+    def receive(
+        self, queue: str, count: int = 100, *, wait: str = "20s", visibility_timeout: str | None = None
+    ) -> _Call[tuple[Delivery, ...]]:
+        """Receive at most `count` deliveries, or none if there are none for `wait`; see `acknowledge`."""
+        body = _api_values({"count": count, "wait": wait, "visibility_timeout": visibility_timeout})
+        found = _call("POST", ("queues", queue, "receive"), _Received, body)
+        return _Call(found.method, found.path, lambda content: found.read(content).deliveries, body=body, again=False)
+
+    @_verb
+    def acknowledge(self, queue: str, deliveries: Sequence[Delivery]) -> _Call[Receipts]:
+        """Record that deliveries were processed; what is not acknowledged in time is received again."""
+        return _receipts(queue, "acknowledge", deliveries)
+
+    @_verb
+    def extend(self, queue: str, deliveries: Sequence[Delivery], visibility_timeout: str) -> _Call[Receipts]:
+        """Keep deliveries for this time from now on."""
+        return _receipts(queue, "extend", deliveries, visibility_timeout=visibility_timeout)
+
+    @_verb
+    def release(
+        self, queue: str, deliveries: Sequence[Delivery], *, delay: str | None = None, error: str = ""
+    ) -> _Call[Receipts]:
+        """Give deliveries back, which counts as a failed attempt; it is not tried again."""
+        return _receipts(queue, "release", deliveries, again=False, delay=delay, error=error)
 
     @_verb
     def get(self, /, *path: str, **query: Any) -> _Call[Document]:

@@ -44,6 +44,7 @@ rules:
     bus: orders
     pattern: {{type: [order.paid]}}
     targets:
+      shipping: {{type: queue, queue: shipping}}
       crm: {{type: http, url: "{url}/bad/crm", allow_http: true, retry: {{policy: custom, max_retries: 0}}}}
 """
 
@@ -135,7 +136,7 @@ def record(folder: Path) -> dict[str, dict[str, Any]]:
         url = receiver.url("")
         rules = folder / "rules" / "orders.yaml"
         rules.write_text(_RULES.format(url=url, description="for the accounts"))
-        token = made.token("shop", "publish:*", "read", "operate", "payloads", "metrics")
+        token = made.token("shop", "publish:*", "consume:*", "read", "operate", "payloads", "metrics")
         replaced = {url: "http://crm.example.com", str(folder): "/srv/shop", socket.gethostname(): "host-1"}
         with Server(made) as server, server.client(token) as client:
             call = Recorder(client, replaced)
@@ -149,6 +150,7 @@ def record(folder: Path) -> dict[str, dict[str, Any]]:
             made.run("quality", "check")
             _read(call)
             _act(call)
+            _consume(call)
             _redrive(call, made)
             _replay(call, made)
             call("list_actions", params={"limit": 1})
@@ -206,6 +208,15 @@ def _act(call: Recorder) -> None:
     call("send_event_to_target", "big-orders", "accounts", json={"event_id": "o1"})
     call("test_rule", "big-orders", json={"event_id": "o1", "pattern": {"type": ["order.paid"]}})
     call("check_rule_file", json={"file": "new.yaml", "content": "buses: {returns: {source: {type: embedded}}}"})
+
+
+def _consume(call: Recorder) -> None:
+    call("list_queues", params={"limit": 1})
+    (received,) = call("receive_deliveries", "shipping", json={"count": 1})["deliveries"]
+    mine = {"receipts": [received["receipt"]]}
+    call("extend_deliveries", "shipping", json=mine | {"visibility_timeout": "5m"})
+    call("acknowledge_deliveries", "shipping", json=mine)
+    call("release_deliveries", "shipping", json=mine | {"error": "no stock"})
 
 
 def _redrive(call: Recorder, made: Installation) -> None:

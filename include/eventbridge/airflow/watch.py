@@ -248,7 +248,7 @@ class Watch:
     def _retry_state(self, rules: RuleSet) -> SubjectState:
         ledger = self.runtime.ledger
         now = ledger.now()
-        if not (ledger.due.has_any(now) or ledger.deferred_matches.has_due(now)):
+        if not (ledger.due.has_any(now) or ledger.deferred_matches.has_due(now) or ledger.queues.has_work(now)):
             pending = ledger.pending.has_waiting()
             # If a pool was reopened, a run releases the deliveries that were on hold because it was closed.
             if not (pending and self._pools.has_any(rules, now)):

@@ -85,12 +85,12 @@ def caller_name(request: Request, token: ApiToken) -> str:
     return str(getattr(request.state, "caller_name", f"token {token.name}"))
 
 
-def check_scope(token: ApiToken, action: str, bus: str) -> None:
-    """Raise CallRefused if the token has no scope for an action on a bus."""
-    if not token.allows(action, bus):
+def check_scope(token: ApiToken, action: str, name: str) -> None:
+    """Raise CallRefused if the token has no scope for an action on a bus or queue."""
+    if not token.allows(action, name):
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"The token {token.name!r} has no scope {action}:{bus}. It has {', '.join(token.scopes)}",
+            f"The token {token.name!r} has no scope {action}:{name}. It has {', '.join(token.scopes)}",
             code="scope_required",
         )
 
@@ -127,6 +127,7 @@ _OWNER_CALLS = (
     *("/dead-letters", "/dead-letter-groups", "/dead-letters/{name:path}", "/events", "/events/{event_id:path}"),
     *("/redrives", "/redrives/{redrive}", "/redrives/{redrive}/cancel", "/replays", "/replays/{replay}"),
     *(f"/replays/{{replay}}/{verb}" for verb in ("pause", "resume", "cancel")),
+    *("/queues", *(f"/queues/{{queue}}/{verb}" for verb in ("receive", "acknowledge", "extend", "release"))),
 )
 #: The routes that omit what belongs to other owners. All other routes cover every owner, and refuse callers that are
 #: limited to owners.

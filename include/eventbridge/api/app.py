@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
-from eventbridge.api import documents, handshake, hooks, lists, metrics, operations, overrides, publish, replays
+from eventbridge.api import documents, handshake, hooks, lists, metrics, operations, overrides, publish, queues, replays
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import CallPools
@@ -62,14 +62,17 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.state.gate = TokenGate()
         app.state.idempotency = Idempotency(runtime)
         app.state.buses = buses = Buses(runtime)
+        app.state.consumers, app.state.waiting_consumers = consumers, _ = runtime.apart(), 0
         yield
         app.state.pools.close()
         await buses.close()
         reader.ledger.close()
         operator.ledger.close()
+        consumers.ledger.close()
 
     app = _application(lifespan)
-    for router in (publish.router, hooks.router, handshake.router, _own_router, *_ROUTERS, pages.own_login):
+    own = (publish.router, hooks.router, handshake.router, queues.router, _own_router)
+    for router in (*own, *_ROUTERS, pages.own_login):
         app.include_router(router)
     return app
 

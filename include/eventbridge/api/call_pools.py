@@ -173,10 +173,13 @@ class CallPools:
         self.expensive, self.store_reads = CallPool(EXPENSIVE), CallPool(STORE_READS)
         self.at_targets, self.at_buses = CallPool(AT_TARGETS), CallPool(AT_BUSES)
         self.bodies, self.webhooks = CallPool(BODIES), CallPool(WEBHOOKS)
+        #: Whether calls that wait must end, because the server stops.
+        self.has_ended = False
         self._all = (self.expensive, self.store_reads, self.at_targets, self.at_buses, self.bodies, self.webhooks)
 
     def end(self) -> None:
         """Cancel every running and later call; may be called by a signal handler."""
+        self.has_ended = True
         for pool in self._all:
             pool.end()
 

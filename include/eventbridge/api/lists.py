@@ -31,6 +31,7 @@ from eventbridge.views.batches import BatchAccount, batch_account, batch_page
 from eventbridge.views.buses import BusStatus, bus_status, bus_statuses
 from eventbridge.views.chunks import chunk_page
 from eventbridge.views.event_search import EventPage, EventQuery, event_page
+from eventbridge.views.queues import queue_statuses
 from eventbridge.views.rules import rule_change_page
 from eventbridge.views.schemas import schema_page, schemas_named
 from eventbridge.views.shadow import shadow_document, shadow_reports
@@ -144,6 +145,17 @@ def buses(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Resp
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
     """Return a bus: its source, and the lag, in-flight and available events and flow of each partition and runner."""
     return document_response(request, lambda runtime: bus_status(runtime, bus))
+
+
+@router.get("/queues", summary="List queues", **described("list_queues", "queues", models.QueueList))
+def queues(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
+    """Return each queue with the number of its deliveries that wait, are delayed, or have a consumer."""
+
+    def load(runtime: Runtime) -> Page:
+        some, following = page_of(queue_statuses(runtime), lambda each: (each.queue,), limit, cursor)
+        return {"queues": some}, following
+
+    return page_response(request, load)
 
 
 @router.get(

@@ -27,6 +27,7 @@ from eventbridge.rules.model import (
 from eventbridge.views.buses import BusStatus
 from eventbridge.views.chunks import ChunkStatus
 from eventbridge.views.event_search import FoundEvent
+from eventbridge.views.queues import QueueStatus
 from eventbridge.views.rules import RuleVersion
 from eventbridge.views.schemas import Schema, SchemaLine
 from eventbridge.views.shadow import Difference
@@ -54,6 +55,13 @@ class BusList(BaseModel):
     """A page of buses."""
 
     buses: list[BusStatus]
+    next: _Next
+
+
+class QueueList(BaseModel):
+    """A page of queues."""
+
+    queues: list[QueueStatus]
     next: _Next
 
 

@@ -22,8 +22,9 @@ def create(
         list[str],
         typer.Option(
             metavar="publish:BUS",
-            help="A permission; repeatable. publish:BUS or publish:*, metrics (GET /metrics), read, "
-            "payloads (with read: see payloads), operate (pause, enable, redrive, replay).",
+            help="A permission; repeatable. publish:BUS or publish:*, consume:QUEUE or consume:*, "
+            "metrics (GET /metrics), read, payloads (with read: see payloads), "
+            "operate (pause, enable, redrive, replay).",
         ),
     ],
     owner: Annotated[

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Final
 
 from eventbridge.errors import NotFoundError, UserError
-from eventbridge.model.api import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PUBLISH, READ, TOKEN_PREFIX, ApiToken
+from eventbridge.model.api import (
+    ANY_BUS,
+    CONSUME,
+    METRICS,
+    OPERATE,
+    OWNER,
+    PAYLOADS,
+    PUBLISH,
+    READ,
+    TOKEN_PREFIX,
+    ApiToken,
+)
+from eventbridge.rules import RuleSet
 from eventbridge.rules.fields import NAME, NAME_REMEDY
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.similar_names import suggest
+from eventbridge.targets.queue.fields import find_queue
 
-_ACTIONS = (PUBLISH,)
+#: The actions on something with a name, and the functions that find it.
+_FINDERS: Final[Mapping[str, Callable[[RuleSet, str], object]]] = {PUBLISH: find_bus, CONSUME: find_queue}
 _BYTES = 32
 
 
@@ -23,10 +38,10 @@ def create_token(
 ) -> tuple[ApiToken, str]:
     """Create a token and return it with its secret, of which the ledger stores only a hash.
 
-    Each scope is `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`. The token is limited to the
-    rules and buses of `owners`, which the rules must name; without any, it is not limited. If `expires_seconds` is
-    None, it never expires. Raises UserError if the name is invalid or was used before, and if a scope or owner is
-    invalid.
+    Each scope is `publish:<bus>`, `consume:<queue>`, one of them with `*`, `metrics`, `read`, `payloads` or `operate`.
+    The token is limited to the rules and buses of `owners`, which the rules must name; without any, it is not limited.
+    If `expires_seconds` is None, it never expires. Raises UserError if the name is invalid or was used before, and if a
+    scope or owner is invalid.
     """
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} is not a valid name for a token. {NAME_REMEDY}")
@@ -94,11 +109,11 @@ def _check_owners(runtime: Runtime, owners: Sequence[str], scopes: Sequence[str]
 def _check_scope(runtime: Runtime, scope: str) -> None:
     if scope in (METRICS, READ, PAYLOADS, OPERATE):
         return
-    action, colon, bus = scope.partition(":")
-    if not colon or action not in _ACTIONS:
+    action, colon, name = scope.partition(":")
+    if not colon or action not in _FINDERS:
         raise UserError(
-            f"unknown scope {scope!r}. "
-            f"Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, {READ}, {PAYLOADS}, or {OPERATE}"
+            f"unknown scope {scope!r}. Write publish:<bus>, publish:{ANY_BUS} for every bus, consume:<queue>, "
+            f"consume:{ANY_BUS} for every queue, {METRICS}, {READ}, {PAYLOADS}, or {OPERATE}"
         )
-    if bus != ANY_BUS:
-        find_bus(runtime.rule_set(), bus)
+    if name != ANY_BUS:
+        _FINDERS[action](runtime.rule_set(), name)

@@ -84,7 +84,7 @@ def ordered_deliveries(
     """
     items: dict[int, list[OrderedItem]] = defaultdict(list)
     failed: dict[int, list[OrderedItem]] = defaultdict(list)
-    for item in _items(runtime, batch, pieces, spec.deliver_within_seconds):
+    for item in ordered_items(runtime, batch, pieces, spec.deliver_within_seconds):
         seen = done.get(item.delivery_id)
         shard = shard_of(item.key)
         if seen is None or seen.status == "unknown" or seen.reason in (BLOCKED, DEFERRED_MATCH_FIRST):
@@ -105,9 +105,10 @@ def ordered_deliveries(
     ]
 
 
-def _items(
+def ordered_items(
     runtime: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None
 ) -> Iterator[OrderedItem]:
+    """Yield the deliveries of pieces that have an order key."""
     taken = {row.pending_id: row for row in runtime.ledger.pending.list_taken_by(batch.batch_id)}
     for piece in pieces:
         for row in read_rows(runtime.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
@@ -138,7 +139,7 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
 #: The seconds between two checks by a shard for a free slot in its target's in-flight limit, which other shards share.
 _ROUND_SLOT_SECONDS = 0.02
 #: The number of seconds for which a delivery is deferred if it must wait for events that have not been routed yet.
-_DEFERRED_MATCH_SECONDS = 10.0
+DEFERRED_MATCH_SECONDS = 10.0
 
 
 class OrderedRounds:
@@ -214,7 +215,7 @@ class OrderedRounds:
         if (late := missed(item.deadline_at, now)) is not None:
             return late  # even if earlier deliveries of its key are open, because it is never sent
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.position)):
-            due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _DEFERRED_MATCH_SECONDS)
+            due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else DEFERRED_MATCH_SECONDS)
             return RetryAt(due_at, reason)
         if (early := too_early(item.not_before, self._window, now)) is not None:
             return dead_letter_if_late(early, item.deadline_at)

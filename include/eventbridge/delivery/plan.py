@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from eventbridge.config.connection import Connection, RemembersConnections
 from eventbridge.delivery.admission import Pace, Pause, RunBreaker, admission, must_wind_down
 from eventbridge.delivery.by_block import Block, BlockDeliveries, LiveBlocks, blocks_of
+from eventbridge.delivery.by_queue import queue_deliveries
 from eventbridge.delivery.by_span import SpanDeliveries, spans_of
 from eventbridge.delivery.live import LiveDeliveries, LiveQueue
 from eventbridge.delivery.ordered_runs import ordered_deliveries
@@ -33,6 +34,7 @@ from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.queue.fields import PullQueueFields
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,8 @@ class _TargetPlan:
         spec, queue = self._spec, self._queue
         if self._takes == "spans":
             return self._spans()
+        if isinstance(spec, PullQueueFields):
+            return self._queued(spec)
         if (blocks := self._blocks()) is not None:
             if queue is not None:
                 return [self._run(LiveBlocks(queue), queue)]
@@ -179,6 +183,11 @@ class _TargetPlan:
         if not spans or self._admitted == "none":
             return []  # they get no outcome: settlement makes them pending or puts them on hold
         return [self._run(SpanDeliveries(spans))]
+
+    def _queued(self, spec: PullQueueFields) -> Sequence[TargetRun]:
+        pieces = [each.piece for each in self._found]
+        chunk = self._chunk_runs.chunk
+        return [self._run(queue_deliveries(self._runtime, self._batch, chunk, spec, pieces, self._items(), self._done))]
 
     def _unordered(self, items: list[Item]) -> Sequence[TargetRun]:
         if not items:

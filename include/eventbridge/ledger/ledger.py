@@ -23,6 +23,7 @@ from eventbridge.ledger.order import Order
 from eventbridge.ledger.overrides import Overrides
 from eventbridge.ledger.pending import Pending
 from eventbridge.ledger.quality import Quality
+from eventbridge.ledger.queues import Queues
 from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.replays import Replays
 from eventbridge.ledger.retention import Retention
@@ -65,6 +66,7 @@ class Ledger:
         self.pending = Pending(database)
         self.due = Due(database)
         self.order = Order(database)
+        self.queues = Queues(database)
         self.targets = Targets(database)
         # Rules, and records that change their effect.
         self.rules = Rules(database)

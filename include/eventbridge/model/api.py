@@ -16,6 +16,9 @@ TOKEN_PREFIX: Final = "ebt_"
 #: The action of publishing to a bus: the word before the colon of a scope.
 PUBLISH: Final = "publish"
 
+#: The action of receiving the deliveries of a queue, payloads included.
+CONSUME: Final = "consume"
+
 #: The scope to read metrics; it names no bus.
 METRICS: Final = "metrics"
 
@@ -31,7 +34,7 @@ OPERATE: Final = "operate"
 #: The prefix of a scope that limits a token to an owner.
 OWNER: Final = "owner:"
 
-#: Represents every bus in a scope.
+#: Represents every bus, or every queue, in a scope.
 ANY_BUS: Final = "*"
 
 
@@ -39,8 +42,10 @@ ANY_BUS: Final = "*"
 class ApiToken:
     """A token without its secret, identified by its name. The ledger stores only a hash of the secret.
 
-    `scopes` are the allowed actions, each `<action>:<bus>` or one without a bus, such as `read`; `owner:<name>` limits
-    the token to an owner. All times have a time zone. `expires_at` is None if the token never expires; `revoked_at` is
+    `scopes` are the allowed actions, each `<action>:<bus or queue>` or one without a name, such as `read`;
+    `owner:<name>` limits the token to an owner.
+
+    All times have a time zone. `expires_at` is None if the token never expires; `revoked_at` is
     None if it is not revoked.
     """
 
@@ -59,9 +64,9 @@ class ApiToken:
         """Return whether the token is valid at the given time, which must have a time zone."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
-    def allows(self, action: str, bus: str) -> bool:
-        """Return whether a scope of the token allows an action on a bus."""
-        return f"{action}:{bus}" in self.scopes or f"{action}:{ANY_BUS}" in self.scopes
+    def allows(self, action: str, name: str) -> bool:
+        """Return whether a scope of the token allows an action on a bus or queue."""
+        return f"{action}:{name}" in self.scopes or f"{action}:{ANY_BUS}" in self.scopes
 
 
 @dataclass(frozen=True)

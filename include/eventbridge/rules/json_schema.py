@@ -250,6 +250,7 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "partition_by": (_list_of(_NAME), "Those columns by whose values the files of a created table are separated."),
     "maintain": (_DURATION, "How often small files of the table are compacted, 1d to 30d."),
     "new_columns": (_one_of(NEW_COLUMNS), "What happens to members without a column."),
+    "queue": (_NAME, "The queue from which consumers receive."),
     "partitions": (_whole(1, 256), "Partitions of each new topic."),
     "start_at": (_TEXT, "latest, earliest, or a time: where a new runner starts."),
     "offset_reset": (

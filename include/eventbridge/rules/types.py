@@ -369,6 +369,7 @@ TARGET_TYPES: Final = Registry(
         "airflow": "eventbridge.targets.airflow.fields:AIRFLOW",
         "sql": "eventbridge.targets.sql.fields:SQL",
         "delta": "eventbridge.targets.delta.fields:DELTA",
+        "queue": "eventbridge.targets.queue.fields:QUEUE",
     },
     base="eventbridge.rules.model:Target",
     unusable="eventbridge.rules.model:UnusableTarget",

@@ -76,14 +76,14 @@ def fields_of(of: SourceType | TargetType) -> dict[str, str]:
         ("airflow", "Fields of the target", TARGET_TYPES.get("airflow")),
         ("sql", "Fields of the target", TARGET_TYPES.get("sql")),
         ("delta", "Fields of the target", TARGET_TYPES.get("delta")),
+        ("pull-queue", "Fields of the target", TARGET_TYPES.get("queue")),
         ("sqs", "Fields of the source", SOURCE_TYPES.get("sqs")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_page_has_each_field_with_its_default(page: str, heading: str, of: SourceType | TargetType) -> None:
     """Of those of the type alone; what all sources or targets have stands on the page of rule files."""
-    (section,) = re.findall(
-        rf"^##+ {heading}\n(.*?)(?=^##|\Z)", (PAGES / f"connect-{page}.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    path = next(path for path in (PAGES / f"connect-{page}.md", PAGES / f"{page}.md") if path.exists())
+    (section,) = re.findall(rf"^##+ {heading}\n(.*?)(?=^##|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
 
     assert dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE)) == fields_of(of)

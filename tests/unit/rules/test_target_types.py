@@ -119,7 +119,18 @@ def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> N
     assert said_about(tmp_path / "rules", "type: listd, list_name: a, timeout: 5s") == [
         "7:20: $.rules.r.targets.t.type: unknown type 'listd' of a target. Did you mean listed?",
     ]
-    assert TARGET_TYPES.names() == ["http", "file", "kafka", "rocketmq", "s3", "airflow", "sql", "delta", "listed"]
+    assert TARGET_TYPES.names() == [
+        "http",
+        "file",
+        "kafka",
+        "rocketmq",
+        "s3",
+        "airflow",
+        "sql",
+        "delta",
+        "queue",
+        "listed",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
+from eventbridge.delivery.by_queue import tend_queues
 from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import new_batch_id
@@ -71,6 +72,7 @@ def plan_retries(
     """
     refuse_lost_ledger(runtime)
     rules = runtime.rule_set()
+    tend_queues(runtime, rules)
     update_holds(runtime, rules, runner, pools or {})
     publish_operational_events(runtime)
     release_ready(runtime, rules, runner)

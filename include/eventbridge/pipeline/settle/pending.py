@@ -23,6 +23,7 @@ from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import NOT_BEFORE
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
+from eventbridge.model.queue import IN_QUEUE, QUEUE_REASONS
 from eventbridge.model.row_vectors import Rows
 from eventbridge.pipeline.settle.settlement import first_settlement, read_settled_as
 from eventbridge.pipeline.settle.waiting import COLUMNS, Flags, PendingGroup, WaitingRows
@@ -42,6 +43,10 @@ from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of, time_at
+from eventbridge.targets.queue.fields import queues_of
+
+#: The maximum number of deliveries that one transaction takes from queues.
+_SETTLED_AT_ONCE = 1_000
 
 
 @instrumented("schedule_retries")
@@ -58,9 +63,25 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
         rows = pending_rows(runtime, batch)
         runtime.ledger.pending.add([*rows, *pending_copies(runtime, batch)], first)
         release_after_progress(runtime, batch, rows)
+        _settle_queues(runtime, batch)
         # A task that dies here is repeated before the batch can be committed, and then queues the events again.
         if on_hold := _on_hold_events(runtime, batch, rows):
             runtime.ledger.operational_events.queue(on_hold)
+
+
+def _settle_queues(runtime: Runtime, batch: Batch) -> None:
+    """Take deliveries whose status is final from their queues. Until here the queue has the only record of what
+    consumers did."""
+    queues = {key for targets in queues_of(runtime.rules_of(batch)).values() for key in targets}
+    if not queues:
+        return
+    for _, table in read_settled_as(
+        runtime, batch.batch_id, ["delivered", "dead_lettered"], ["delivery_id", "rule", "target"]
+    ):
+        rows = zip(*(table[name].to_pylist() for name in ("delivery_id", "rule", "target")), strict=True)
+        ids = [delivery_id_text(delivery_id) for delivery_id, rule, target in rows if (rule, target) in queues]
+        for start in range(0, len(ids), _SETTLED_AT_ONCE):
+            runtime.ledger.queues.settle(ids[start : start + _SETTLED_AT_ONCE])
 
 
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
@@ -93,6 +114,7 @@ def pending_rows(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
     order, spans, context = OrderedPending(runtime, batch), SpanPending(runtime, batch), _PendingContext(runtime, batch)
     for number, table in read_settled_as(runtime, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
         waiting = WaitingRows(table)
+        waiting.kept_reason[waiting.has(waiting.reason, *QUEUE_REASONS)] = waiting.code(IN_QUEUE)
         order.enter(waiting)
         spans.enter(waiting)
         rows += [context.pending(number, waiting, *group) for group in waiting.groups()]
@@ -226,7 +248,8 @@ class OrderedPending:
 
     def enter(self, waiting: WaitingRows) -> None:
         """Set the shard, position, reason and hold reason of the rows of ordered targets."""
-        found = np.flatnonzero(waiting.target_flags(partial(may_be_ordered, self._rule_set)))
+        in_queue = waiting.has(waiting.reason, *QUEUE_REASONS)  # which keeps the order of its deliveries itself
+        found = np.flatnonzero(waiting.target_flags(partial(may_be_ordered, self._rule_set)) & ~in_queue)
         for file, at in waiting.group_by_file(found):
             self._set_positions(waiting, file, at)
         ordered = waiting.shard != NO_CODE

@@ -19,6 +19,7 @@ def upgrade() -> None:
     """
     _make_batches()
     _make_waiting()
+    _make_queues()
     _make_rules()
     _make_targets()
     _make_runs()
@@ -344,6 +345,52 @@ def _make_waiting() -> None:
         sa.Column("lease_holder", sa.Text(), nullable=False),
         sa.Column("lease_until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("rule", "target", "shard", name="pk_order_shard"),
+    )
+
+
+def _make_queues() -> None:
+    op.create_table(
+        "queue_delivery",
+        sa.Column("number", _ROW_ID, nullable=False),
+        sa.Column("delivery_id", sa.Text(), nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("batch_id", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("visible_at", sa.BigInteger(), nullable=False),
+        sa.Column("receipt", sa.Text()),
+        sa.Column("received_at", sa.BigInteger()),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("ended", sa.Text(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.Column("finished_at", sa.BigInteger()),
+        sa.Column("reason", sa.Text()),
+        sa.Column("detail", sa.Text()),
+        sa.Column("order_key", sa.Text()),
+        sa.Column("head", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=False),
+        sa.CheckConstraint(
+            "state IN ('ready', 'blocked', 'received', 'acknowledged', 'dead', 'settled')",
+            name=op.f("ck_queue_delivery_state"),
+        ),
+        sa.PrimaryKeyConstraint("number", name="pk_queue_delivery"),
+        sa.UniqueConstraint("delivery_id", name="uq_queue_delivery_delivery_id"),
+        sqlite_autoincrement=True,
+    )
+    unfinished = "state IN ('ready', 'blocked', 'received')"
+    of_batch = ["batch_id", "rule", "target"]
+    table = "queue_delivery"
+    _create_partial_index(f"ix_{table}_ready", table, ["rule", "target", "visible_at", "number"], "state = 'ready'")
+    _create_partial_index(f"ix_{table}_received", table, ["visible_at"], "state = 'received'")
+    _create_partial_index(
+        f"ix_{table}_finished", table, [*of_batch, "finished_at"], "state IN ('acknowledged', 'dead')"
+    )
+    _create_partial_index(f"ix_{table}_unfinished", table, of_batch, unfinished)
+    _create_partial_index(f"ix_{table}_settled", table, ["finished_at"], "state = 'settled'")
+    _create_partial_index(f"uq_{table}_receipt", table, ["receipt"], "receipt IS NOT NULL", unique=True)
+    _create_partial_index(
+        f"ix_{table}_order", table, ["rule", "target", "order_key", "number"], f"{unfinished} AND order_key IS NOT NULL"
     )
 
 

@@ -1,0 +1,1 @@
+"""The target type `queue`: consumers receive its deliveries through the API."""
