@@ -36,7 +36,7 @@ COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
 .PHONY: help setup wheel docs demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-watcher bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
-  bench-end-to-end bench-streaming bench-batches requirements
+  bench-end-to-end bench-streaming bench-batches bench-targets requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -184,6 +184,9 @@ bench-match: setup ## how fast events are matched, beside Event Ruler: ten minut
 
 bench-push: setup ## deliveries a CPU-second of one push, beside aiohttp and httpx
 	@exec $(BIN)/python -m benchmarks.bench_push --deliveries $(DELIVERIES)
+
+bench-targets: setup ## events a CPU-second to Delta, S3 and PostgreSQL, beside the client library alone writing the same rows
+	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.bench_targets $(ARGS)
 
 bench-telemetry: setup ## what OpenTelemetry at 1 % sampling costs of route and push: pairs of batches with and without
 	@exec $(BIN)/python -m benchmarks.bench_telemetry

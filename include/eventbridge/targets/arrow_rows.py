@@ -79,14 +79,14 @@ class RowConverter:
         for column in schema:
             if column.name == self.delivery_id:
                 kinds.append(Any)
-            elif any_as_text and _is_text(column.type):
+            elif any_as_text and is_text(column.type):
                 kinds.append(msgspec.Raw)
             else:
                 kinds.append(_python_type(column.type, strict))
         return msgspec.json.Decoder(_structure(schema, kinds, strict)).decode
 
     def _is_payload_text(self, column: pa.Field) -> bool:
-        return column.name != self.delivery_id and _is_text(column.type)
+        return column.name != self.delivery_id and is_text(column.type)
 
     def _added(self, members: Mapping[int, Mapping[str, bytes]]) -> list[pa.Field]:
         """Return the columns that the table lacks; a null needs none."""
@@ -328,13 +328,20 @@ def _python_type(kind: pa.DataType, strict: bool) -> Any:
     if pa.types.is_timestamp(kind):
         return datetime if kind.tz is None else Annotated[datetime, msgspec.Meta(tz=True)]
     if pa.types.is_struct(kind):
-        return _structure(kind.fields, [_python_type(each.type, strict) for each in kind.fields], strict)
-    if pa.types.is_map(kind):
-        return dict[str, _python_type(kind.item_type, strict) | None] if _is_text(kind.key_type) else type(None)  # type: ignore[misc]
-    return list[_python_type(kind.value_type, strict) | None] if _is_list(kind) else type(None)  # type: ignore[misc]
+        kinds = [_python_type(each.type, strict) for each in kind.fields]
+        return _structure(kind.fields, kinds, strict, required=[not each.nullable for each in kind.fields])
+    if pa.types.is_map(kind) and is_text(kind.key_type):
+        return dict[str, _element(kind.item_field, strict)]  # type: ignore[misc]
+    return list[_element(kind.value_field, strict)] if _is_list(kind) else type(None)  # type: ignore[misc]
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _element(of: pa.Field, strict: bool) -> Any:
+    kind = _python_type(of.type, strict)
+    return kind | None if of.nullable else kind
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a type is one of strings."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -357,7 +364,7 @@ def _is_nested(kind: pa.DataType) -> bool:
 
 _LARGEST_FLOAT32: Final = 3.4028234663852886e38
 _SIMPLE_TYPES: Final[Sequence[tuple[Callable[[pa.DataType], bool], Any]]] = (
-    (_is_text, str),
+    (is_text, str),
     (pa.types.is_boolean, bool),
     (pa.types.is_float64, float),
     (pa.types.is_float32, Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32)]),
@@ -368,10 +375,10 @@ _SIMPLE_TYPES: Final[Sequence[tuple[Callable[[pa.DataType], bool], Any]]] = (
 )
 
 
-def _structure(columns: Iterable[pa.Field], kinds: Iterable[Any], strict: bool) -> Any:
+def _structure(columns: Iterable[pa.Field], kinds: Sequence[Any], strict: bool, required: Sequence[bool] = ()) -> Any:
     names = {f"c{number}": each.name for number, each in enumerate(columns)}
-    fields = [
-        (attribute, kind if kind is msgspec.Raw or kind is Any else kind | None, None)
-        for attribute, kind in zip(names, kinds, strict=True)
-    ]
-    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=strict, gc=False)
+    fields: list[Any] = []
+    for attribute, kind, is_required in zip(names, kinds, required or [False] * len(kinds), strict=True):
+        optional = kind if kind is msgspec.Raw or kind is Any else kind | None
+        fields.append((attribute, kind) if is_required else (attribute, optional, None))
+    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=strict, gc=False, kw_only=True)

@@ -164,6 +164,44 @@ def test_a_payload_that_does_not_fit_is_rejected_alone(lake: Lake) -> None:
     assert sorted(row["id"] for row in lake.rows() if row["id"]) == ["a", "d"]
 
 
+def test_a_row_that_violates_a_constraint_is_rejected_alone(lake: Lake) -> None:
+    """With the name of the constraint, without values, which users without the right for payloads must not see."""
+    table = lake.create()
+    table.alter.add_constraint({"small": "amount < 100"})
+    table.alter.add_constraint({"named": "id <> 'secret-4711'"})
+    span = span_of(*({"id": str(n), "amount": n} for n in range(98, 102)), b"no", {"id": "secret-4711", "amount": 1})
+    first, again = lake.send(span), lake.send(span)
+    (request,) = requests_of({"id": "x", "amount": 200})
+    with closing(lake.opened()) as target:
+        ((_, response),) = target.deliver([request], now() + timedelta(seconds=60))
+
+    ids = span.delivery_ids.to_pylist()
+    for each in (first, again):
+        assert each.response.accepted
+        assert set(each.rejected) == {ids[2], ids[3], ids[4], ids[5]}, each.response
+    assert first.rejected[ids[2]].error == "the row violates the constraint 'small' of the table"
+    assert response.error == "the row violates the constraint 'small' of the table"
+    assert "4711" not in str(first)
+    assert sorted(row["id"] for row in lake.rows()) == ["98", "99"]
+
+
+def test_a_table_that_cannot_be_written_is_tried_again(lake: Lake) -> None:
+    """The check says why: a column for the delivery's id that is no text, and a feature of later versions."""
+    lake.create(pa.schema([("delivery_id", pa.int64())]))
+    wrong = lake.send(span_of({}))
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]}
+    (lake.path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}))
+    later = lake.send(span_of({}))
+    with closing(lake.opened()) as target:
+        checked = target.check()
+
+    assert wrong.response.error_class == "TableUnusable"
+    assert "the column 'delivery_id' has the type int64, but gets the delivery's id" in str(wrong.response.error)
+    assert not later.response.accepted
+    assert checked == later.response.error
+    assert "Feature 'later' is not supported" in str(checked)
+
+
 def test_of_two_pushes_that_write_a_span_at_once_one_commits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other finds the conflict, looks again, and adds nothing."""
     lake.create()

@@ -22,14 +22,21 @@ from uuid import UUID
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaProtocolError, SchemaMismatchError, TableNotFoundError
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 
 from eventbridge.clients.s3.access import S3Access, S3Clients
 from eventbridge.clients.s3.errors import what_it_is
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
-from eventbridge.targets.arrow_rows import ConvertedRows, RowConverter, arrow_type
+from eventbridge.targets.arrow_rows import ConvertedRows, RowConverter, arrow_type, is_text
+from eventbridge.targets.delta.constraints import VIOLATED, reject_violations
 from eventbridge.targets.delta.fields import DeltaFields, folder_of, obstacle_of
 from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import DeliverySpan, Request, SpanResponse
@@ -111,7 +118,7 @@ class DeltaTarget:
     def check(self) -> str | None:
         """Return why no row could be written, or None if the table is there or would be created; writes nothing."""
         try:
-            self._table()
+            self._columns(self._table())
         except TableNotFoundError:
             return None if self._rule.creates else str(self._missing())
         except Exception as error:  # deltalake raises its own classes, OSError and others
@@ -162,9 +169,7 @@ class DeltaTarget:
                 self._sync_all()
                 return self._rejected_before(table, span, app_id) if stored else {}
             rows = self._convert(table, span.delivery_ids, span.payloads)
-            if rows.table.num_rows:
-                self._commit(table, rows, [(app_id, len(rows.rejected))])
-            return rows.rejected
+            return self._write(table, rows, lambda rows: [(app_id, len(rows.rejected))])
 
         return self._try(store, until)
 
@@ -178,10 +183,11 @@ class DeltaTarget:
                 self._sync_all()
             ids = pa.array([UUID(requests[number].delivery_id).bytes for number in numbers], pa.binary())
             rows = self._convert(table, ids, pa.array([requests[number].payload for number in numbers], pa.binary()))
-            if rows.table.num_rows:
-                kept = [(app_ids[number], 0) for place, number in enumerate(numbers) if place not in rows.rejected]
-                self._commit(table, rows, kept)
-            return {numbers[place]: why for place, why in rows.rejected.items()}
+
+            def kept(rows: ConvertedRows) -> list[tuple[str, int]]:
+                return [(app_ids[number], 0) for place, number in enumerate(numbers) if place not in rows.rejected]
+
+            return {numbers[place]: why for place, why in self._write(table, rows, kept).items()}
 
         return self._try(store, until)
 
@@ -197,9 +203,37 @@ class DeltaTarget:
         raise AssertionError("the loop ends by itself")
 
     def _convert(self, table: DeltaTable, ids: pa.Array, payloads: pa.Array) -> ConvertedRows:
-        schema = pa.schema(table.schema().to_arrow())
-        rule = self._rule
+        schema, rule = self._columns(table), self._rule
         return RowConverter(schema, rule.table, rule.delivery_id, rule.new_columns).convert(ids, payloads)
+
+    def _columns(self, table: DeltaTable) -> pa.Schema:
+        """Return the columns of the table. Raises TableUnusable if that of the delivery's id cannot hold it."""
+        schema, name = pa.schema(table.schema().to_arrow()), self._rule.delivery_id
+        if name in schema.names and not is_text(schema.field(name).type):
+            raise TableUnusable(
+                f"the column {name!r} has the type {schema.field(name).type}, but gets the delivery's id, a text. "
+                "Name another column in delivery_id"
+            )
+        return schema
+
+    def _write(
+        self,
+        table: DeltaTable,
+        rows: ConvertedRows,
+        transactions: Callable[[ConvertedRows], Sequence[tuple[str, int]]],
+    ) -> dict[int, str]:
+        """Commit rows, without those that violate a constraint of the table, and return why rows were rejected."""
+        if rows.table.num_rows:
+            try:
+                self._commit(table, rows, transactions(rows))
+            except DeltaError as error:
+                if VIOLATED not in str(error):
+                    raise
+                kept = reject_violations(table, rows)
+                if kept.table.num_rows == rows.table.num_rows:
+                    raise
+                return self._write(table, kept, transactions)
+        return rows.rejected
 
     def _commit(self, table: DeltaTable, rows: ConvertedRows, transactions: Sequence[tuple[str, int]]) -> None:
         now = int(self._clock().timestamp() * 1_000)
@@ -300,6 +334,8 @@ class Failure:
 
 _COLOURS: Final = re.compile(r"\x1b\[\d*m|↳")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>(?:.*?<Message>(.*?)</Message>)?", re.DOTALL)
+#: What follows shows rows, or the stack of Rust's code.
+_NO_MORE: Final = re.compile(r"\s+(Preview of invalid data|stack backtrace|0: <unknown>).*")
 _SIGNED: Final = re.compile(r"(Credential|Signature)=[^,\s]+")
 
 
@@ -310,6 +346,7 @@ def describe(error: Exception) -> Failure:
     text = " ".join(_COLOURS.sub(" ", str(error)).split())
     if (code := _CODE.search(text)) is not None:
         text = f"{code[1]}: {what_it_is(code[1], code[2] or '')}"
+    text = _NO_MORE.sub("", text)
     text = _SIGNED.sub(r"\1=...", text)[:_MAX_TEXT]
     if isinstance(error, CommitFailedError):
         return Failure("CommitConflict", text)

@@ -1,0 +1,270 @@
+"""`make bench-targets`: what a target of many deliveries costs, compared with its client library alone.
+
+One push process reads chunks of a batch, writes them to the target and stores their outcomes. Beside it, the client
+library alone gets the same payloads as bytes, and writes the same rows in the same number of pieces. Both alternate,
+because a machine's speed changes within minutes. CPU time is that of the process, and that of PostgreSQL's server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.bench_site import BUS, Cost, Site, cores, measured, push_all, site
+from demo.s3_server import S3Server
+from rich.console import Console
+from rich.table import Table
+from services.postgresql import postgresql
+
+#: The minimum of a push's events per CPU-second, as a share of those of the client library alone.
+GOAL = 0.6
+#: For S3 this many events a second on two cores are enough, if that is less.
+S3_GOAL = 250_000
+#: The pieces in which both write: an embedded bus has so many partitions, and each has its span in a batch.
+_PIECES = 4
+_PATIENT = {"push_timeout": "600"}
+_TITLES = ("target", "push, events/CPU-s", "client alone, events/CPU-s", "share", "times", "goal", "reached")
+
+
+class Bench(NamedTuple):
+    """A kind of target: the fields of a new one, what it gets of an event, and the same done by its client alone.
+
+    `client` returns a function for payloads, which is called in a process of its own, as a push is. `variables` are
+    settings with the connection; `server_cpu` returns the CPU seconds of a server that does part of the work.
+    """
+
+    target: Callable[[Path], dict[str, Any]]
+    client: Callable[[Path, Sequence[bytes]], Callable[[], None]]
+    payload: Callable[[bytes], bytes]
+    variables: Mapping[str, str] = {}
+    server_cpu: Callable[[], float] = lambda: 0.0
+
+
+class Row(NamedTuple):
+    """What one kind of target cost: events a CPU-second of each round, by push and by client."""
+
+    kind: str
+    push: list[float]
+    client: list[float]
+
+    @property
+    def share(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(ours / theirs for ours, theirs in zip(self.push, self.client, strict=True))
+
+    @property
+    def kept(self) -> bool:
+        """Whether the goal is reached."""
+        enough = self.kind == "s3" and statistics.median(self.push) * 2 >= S3_GOAL
+        return enough or self.share >= GOAL
+
+
+def event(number: int, size: int) -> bytes:
+    """Return the n-th event, of about `size` bytes; its data is a row."""
+    data = {"order_id": f"o-{number:09d}", "amount": number * 1.25, "lines": number % 7}
+    data |= {"placed_at": "2026-11-30T10:00:00Z", "express": number % 2 == 0, "note": ""}
+    head = {"specversion": "1.0", "id": f"e{number:09d}", "source": "/bench", "type": "bench", "data": data}
+    data["note"] = "x" * max(0, size - len(json.dumps(head)))
+    return json.dumps(head).encode()
+
+
+def _data(body: bytes) -> bytes:
+    return json.dumps(json.loads(body)["data"]).encode()
+
+
+def _pieces(payloads: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    length = -(-len(payloads) // _PIECES)
+    for start in range(0, len(payloads), length):
+        yield payloads[start : start + length]
+
+
+_COLUMNS = {"order_id": "string", "amount": "double", "lines": "long"}
+_COLUMNS |= {"placed_at": "timestamp", "express": "boolean", "note": "string"}
+
+
+@contextmanager
+def _delta() -> Iterator[Bench]:
+    def write(folder: Path, payloads: Sequence[bytes]) -> None:
+        import pyarrow as pa
+        from deltalake import write_deltalake
+        from pyarrow.json import ParseOptions, read_json
+
+        from eventbridge.targets.arrow_rows import arrow_type
+
+        schema = pa.schema([(name, arrow_type(kind)) for name, kind in _COLUMNS.items()])
+        options = ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        for piece in _pieces(payloads):
+            rows = read_json(pa.BufferReader(b"\n".join(piece)), parse_options=options)
+            write_deltalake(str(folder / "client"), rows, mode="append")
+
+    yield Bench(
+        lambda folder: {"type": "delta", "table": str(folder / "push"), "columns": _COLUMNS},
+        lambda folder, payloads: partial(write, folder, payloads),
+        _data,
+    )
+
+
+@contextmanager
+def _s3() -> Iterator[Bench]:
+    with S3Server() as server:
+        server.make_bucket("tests")
+
+        def write(payloads: Sequence[bytes]) -> None:
+            from io import BytesIO
+
+            from eventbridge.clients.s3.access import S3Access, S3Clients
+            from eventbridge.config.connection import connections_from_environment
+
+            connection = connections_from_environment({"EVENTBRIDGE_CONN_C": server.connection})("c")
+            client = S3Clients(S3Access.from_connection(connection)).boto
+            for number, piece in enumerate(_pieces(payloads)):
+                body = BytesIO(b"\n".join(piece))
+                client.upload_fileobj(body, "tests", f"{uuid.uuid4().hex}/{number}.jsonl")
+
+        yield Bench(
+            lambda _: {"type": "s3", "connection": "there", "bucket": "tests", "prefix": uuid.uuid4().hex},
+            lambda _, payloads: partial(write, payloads),
+            bytes,
+            {"conn_there": server.connection},
+        )
+
+
+@contextmanager
+def _sql() -> Iterator[Bench]:
+    with postgresql() as server:
+        names = [*_COLUMNS]
+        kinds = ("text PRIMARY KEY", "float8", "bigint", "timestamptz", "boolean", "text")
+        columns = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+        listed, updates = ", ".join(names), ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+        url = server.new_database()
+        postmaster = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
+
+        def new_table() -> str:
+            import psycopg
+
+            name = f"t{uuid.uuid4().hex}"
+            with psycopg.connect(url) as connection:
+                connection.execute(f"CREATE TABLE {name} ({columns})")
+            return name
+
+        def write(table: str, payloads: Sequence[bytes]) -> None:
+            import msgspec
+            import psycopg
+
+            decode = msgspec.json.Decoder(dict[str, Any]).decode
+            with psycopg.connect(url) as connection:
+                for piece in _pieces(payloads):
+                    with connection.transaction(), connection.cursor() as cursor:
+                        cursor.execute(f"CREATE TEMP TABLE staged (LIKE {table}) ON COMMIT DROP")
+                        with cursor.copy(f"COPY staged ({listed}) FROM STDIN") as copy:
+                            for payload in piece:
+                                row = decode(payload)
+                                copy.write_row([row[name] for name in names])
+                        cursor.execute(
+                            f"INSERT INTO {table} ({listed}) SELECT {listed} FROM staged "
+                            f"ON CONFLICT (order_id) DO UPDATE SET {updates}"
+                        )
+
+        where = {"conn_type": "postgres", "host": "127.0.0.1", "port": server.port, "login": "postgres"}
+        yield Bench(
+            lambda _: {"type": "sql", "connection": "there", "table": new_table(), "key": ["order_id"]},
+            lambda _, payloads: partial(write, new_table(), payloads),
+            _data,
+            {"conn_there": json.dumps(where | {"schema": url.rpartition("/")[2]})},
+            lambda: _cpu_of(postmaster),
+        )
+
+
+KINDS: Mapping[str, Callable[[], AbstractContextManager[Bench]]] = {"delta": _delta, "s3": _s3, "sql": _sql}
+
+
+def _cpu_of(postmaster: int) -> float:
+    """Return the CPU seconds of a PostgreSQL server so far, with those of its processes that have ended."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            numbers = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(path.parent.name) == postmaster or int(numbers[1]) == postmaster:
+            ticks += sum(map(int, numbers[11:15]))  # utime, stime, and those of its children that have ended
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> int:
+    """Measure each kind of target and print the table; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=100_000, help="number of events of each pass (default: 100000)")
+    parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
+    parser.add_argument("--times", type=int, default=3, help="rounds, of which the median counts (default: 3)")
+    parser.add_argument("--targets", nargs="+", choices=KINDS, default=list(KINDS), help="default: all")
+    options = parser.parse_args()
+    rows = [_measure(kind, options.events, options.bytes, options.times) for kind in options.targets]
+    Console(width=120).print(_table(rows, options.events, options.bytes))
+    return 0 if all(row.kept for row in rows) else 1
+
+
+def _measure(kind: str, events: int, size: int, times: int) -> Row:
+    row = Row(kind, [], [])
+    with KINDS[kind]() as bench:
+        for _ in range(times):
+            row.push.append(events / _push(bench, events, size))
+            row.client.append(events / _client(bench, events, size))
+    return row
+
+
+def _push(bench: Bench, events: int, size: int) -> float:
+    """Return the CPU seconds of a push."""
+    with site(**_PATIENT, **bench.variables) as installation:
+        installation.write_rules({"all": {"target": bench.target(installation.folder)}})
+        _publish(installation, events, size)
+        batch_id, chunk_ids = installation.routed()
+        cost, server = _measured(bench, lambda: push_all(installation, batch_id, chunk_ids))
+        if cost.result != events:
+            raise RuntimeError(f"only {cost.result:,} of {events:,} were delivered")
+    return cost.cpu + server
+
+
+def _client(bench: Bench, events: int, size: int) -> float:
+    """Return the CPU seconds of the client library alone."""
+    payloads = [bench.payload(event(number, size)) for number in range(events)]
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
+        cost, server = _measured(bench, bench.client(Path(folder), payloads))
+    return cost.cpu + server
+
+
+def _measured(bench: Bench, work: Callable[[], Any]) -> tuple[Cost, float]:
+    before = bench.server_cpu()
+    cost = measured(work, cores()[0])
+    return cost, bench.server_cpu() - before
+
+
+def _publish(installation: Site, events: int, size: int) -> None:
+    with installation.bus() as bus:
+        for start in range(0, events, 5_000):
+            bus.publish([(event(number, size), None) for number in range(start, min(start + 5_000, events))])
+
+
+def _table(rows: list[Row], events: int, size: int) -> Table:
+    table = Table(title=f"{events:,} events of {size:,} bytes on the bus {BUS}, one process on one core")
+    for title in _TITLES:
+        table.add_column(title, justify="left" if title == "target" else "right")
+    for row in rows:
+        rates = (f"{statistics.median(each):,.0f}" for each in (row.push, row.client))
+        goal = f"{GOAL}, or {S3_GOAL:,}/s on 2 cores" if row.kind == "s3" else f"{GOAL}"
+        table.add_row(row.kind, *rates, f"{row.share:.2f}", str(len(row.push)), goal, "yes" if row.kept else "NO")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
