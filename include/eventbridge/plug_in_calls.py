@@ -221,6 +221,11 @@ def call(
         opened.close()
 
 
+def is_in_plug_in() -> bool:
+    """Return whether this thread is one in which a plug-in is called."""
+    return threading.current_thread().name == _THREAD
+
+
 def _is_ours(thread: threading.Thread) -> bool:
     """Return whether EventBridge started a thread, at the time of a call, and not the call."""
     target = getattr(thread, "_target", None)

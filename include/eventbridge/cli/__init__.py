@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO, cast
 
 import typer
 
@@ -45,7 +45,7 @@ from eventbridge.cli.failure import (
     unexpected_failure,
     usage_failure,
 )
-from eventbridge.cli.output import CLOSED_PIPE, end_output, print_line
+from eventbridge.cli.output import CLOSED_PIPE, OutputWithoutPlugIns, end_output, print_line
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMissing, UserError
 from eventbridge.version import __version__
@@ -134,12 +134,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what a terminal cannot show; never a traceback
+    own, sys.stdout = sys.stdout, cast(TextIO, OutputWithoutPlugIns(sys.stdout))
     try:
         _run()
     except BrokenPipeError:
         _end_unread()
     except Exception as error:
         _fail_as_bug(error)
+    finally:
+        sys.stdout = own
 
 
 def _run() -> None:

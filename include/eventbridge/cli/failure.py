@@ -11,7 +11,7 @@ import typer
 
 from eventbridge import errors
 from eventbridge.cli.colour import styled
-from eventbridge.cli.output import safe_json
+from eventbridge.cli.output import safe_json, visible
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_text import plain
 
@@ -92,7 +92,9 @@ def failure(code: str, message: str, exit_code: int, **more: object) -> str:
     if has_json_option(sys.argv[1:]):
         fields = {"code": code, "message": message, "remedy": _remedy(message), "exit_code": exit_code}
         return safe_json(write_document({"error": fields | plain(more)}), sys.stderr) + "\n"
-    return f"{styled('Error:', sys.stderr, typer.colors.RED)} {message}\n"
+    # a message may quote a server or a package
+    lines = "\n".join(visible(line.expandtabs()) for line in message.split("\n"))
+    return f"{styled('Error:', sys.stderr, typer.colors.RED)} {lines}\n"
 
 
 def _remedy(message: str) -> str | None:

@@ -22,6 +22,7 @@ from eventbridge.cli.colour import STATE_NAMES, state_styled, styled
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.json_text import bytes_as_text, plain
+from eventbridge.plug_in_calls import is_in_plug_in
 
 #: The formats of `-o`; `--json` is short for `-o json`.
 FORMATS: Final = ("table", "json", "yaml")
@@ -65,6 +66,24 @@ def print_line(line: str = "") -> None:
     except BrokenPipeError:
         end_output(sys.stdout)
         raise typer.Exit(CLOSED_PIPE) from None
+
+
+class OutputWithoutPlugIns:
+    """Standard output, except that what the code of plug-ins prints goes to standard error.
+
+    A package that prints something when it is imported would spoil each document that `--json` promises.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text to the stream of this thread."""
+        return (sys.stderr if is_in_plug_in() else self._stream).write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of standard output."""
+        return getattr(self._stream, name)
 
 
 def end_output(*streams: TextIO) -> None:

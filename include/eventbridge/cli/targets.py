@@ -8,7 +8,7 @@ import typer
 
 from eventbridge.cli import operate
 from eventbridge.cli.lines import one_event
-from eventbridge.cli.output import JsonOption, note, print_line, show_document, show_fields, show_table
+from eventbridge.cli.output import JsonOption, note, print_line, show_document, show_fields, show_table, visible
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
@@ -106,7 +106,7 @@ def check(
     elif error is None:
         print_line(f"{rule}/{target} can be reached")
     else:
-        print_line(f"{rule}/{target} cannot be reached: {error}")
+        print_line(f"{rule}/{target} cannot be reached: {visible(error)}")
     if error is not None:
         raise typer.Exit(1)
 
@@ -128,7 +128,8 @@ def send(
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
         rule, target = operate.parse_target(runtime, about, name)
         response = send_event(runtime, rule, target, one_event(event, runtime.settings.event_max_size))
-    what = f"HTTP {response.code}" if response.code is not None else f"{response.error_class}: {response.error}"
+    named = response.error_class if response.code is None else f"HTTP {response.code}"
+    what = f"{named}: {visible(response.error)}" if response.error else str(named)
     if as_json:
         show_document(response_document(rule, target, response))
     elif response.accepted:
