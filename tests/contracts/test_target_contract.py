@@ -22,6 +22,7 @@ import pytest
 from deltalake import DeltaTable
 from demo.receiver import ADDRESSES, Receiver
 from demo.s3_server import S3Server
+from services.iceberg import sqlite_catalog
 from services.kafka import Kafka
 from services.kafka import make_topics as make_kafka_topics
 from services.rocketmq import RocketMQ
@@ -188,6 +189,20 @@ def delta(folder: Path) -> Destination:
     return Destination(f"type: delta, table: {path}, columns: {{n: long}}", received)
 
 
+def iceberg(folder: Path) -> Destination:
+    """A table in a catalog of its own, whose rows are the numbers of payloads."""
+    (folder / "lake").mkdir()
+    lake = sqlite_catalog(folder / "lake")
+    lake.catalog.create_namespace("tests")
+
+    def received() -> list[bytes]:
+        rows = lake.rows("tests.crm") if lake.catalog.table_exists("tests.crm") else []
+        return [json.dumps({"n": row["n"]}).encode() for row in rows]
+
+    fields = "type: iceberg, connection: there, table: tests.crm, columns: {n: long}"
+    return Destination(fields, received, lake.connection)
+
+
 def in_memory() -> Kit:
     opened: list[InMemoryTarget] = []
 
@@ -210,9 +225,10 @@ DESTINATIONS: dict[str, Callable[[Asked], Destination]] = {
     "rocketmq": lambda asked: rocketmq(asked("rocketmq"), next(asked("rocketmq_topics"))),
     "s3": lambda asked: s3(asked("s3_server")),
     "delta": lambda asked: delta(asked("tmp_path")),
+    "iceberg": lambda asked: iceberg(asked("tmp_path")),
 }
 #: Those that take the members of objects apart; their own tests have their values.
-TABLES = {"delta"}
+TABLES = {"delta", "iceberg"}
 TARGET, QUEUE = "target", "dead letter queue"
 #: Which of them a rule file may write as a dead letter queue.
 QUEUES = [name for name in DESTINATIONS if "batch_requests" not in name]

@@ -11,6 +11,7 @@ from java_tools import ToolMissing
 from s3proxy.server import fetch_s3proxy
 from services.axe import fetch_axe
 from services.cache import CACHE
+from services.iceberg import fetch_iceberg
 from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
 from services.prometheus import fetch_prometheus
@@ -18,6 +19,7 @@ from services.rocketmq import fetch_rocketmq
 
 SERVERS: Final[dict[str, Callable[[], Path]]] = {
     "axe": fetch_axe,
+    "Iceberg": fetch_iceberg,
     "Kafka": fetch_kafka,
     "PostgreSQL": fetch_postgresql,
     "Prometheus": fetch_prometheus,

@@ -249,7 +249,7 @@ def _removal_lines(result: Maintained) -> list[str]:
     for bus, count in sorted(result.messages.items()):
         lines.append(f"bus {bus}: {plural(count, 'message', 'messages')} {removed}")
     if result.tables:
-        lines.append(f"{plural(result.tables, 'table', 'tables')} of targets compacted")
+        lines.append(f"{plural(result.tables, 'table', 'tables')} of targets maintained")
     for reason, count in sorted(result.kept.items()):
         lines.append(f"past retention and kept, {count:,}: {reason}")
     if result.store_bytes is not None:

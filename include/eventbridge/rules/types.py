@@ -369,6 +369,7 @@ TARGET_TYPES: Final = Registry(
         "airflow": "eventbridge.targets.airflow.fields:AIRFLOW",
         "sql": "eventbridge.targets.sql.fields:SQL",
         "delta": "eventbridge.targets.delta.fields:DELTA",
+        "iceberg": "eventbridge.targets.iceberg.fields:ICEBERG",
         "queue": "eventbridge.targets.queue.fields:QUEUE",
     },
     base="eventbridge.rules.model:Target",

@@ -25,7 +25,7 @@ _NAME_REMEDY: Final = "Write letters, digits and _ only, and no digit first"
 _SINGLE_DELIVERY_FIELDS: Final = ("ordering_key", "not_before", "deliver_within")
 
 #: The names of the shared fields in rule files.
-TABLE_WORDS: Final = ("columns", "partition_by", "delivery_id", "new_columns", "timeout", "content_mode")
+TABLE_WORDS: Final = ("columns", "partition_by", "delivery_id", "new_columns", "maintain", "timeout", "content_mode")
 
 
 class TableFields(Target):
@@ -33,13 +33,15 @@ class TableFields(Target):
 
     `columns` are the names and types of the columns with which a missing table is created, and `partition_by` those of
     them by whose values its files are separated. `delivery_id` is the column that gets the delivery's id, if the table
-    has it. `new_columns` decides what happens to members without a column.
+    has it. `new_columns` decides what happens to members without a column. The upkeep of the table is done once in
+    `maintain_seconds`, or never.
     """
 
     columns: Mapping[str, str] = Field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
     delivery_id: str = "delivery_id"
     new_columns: Literal["refuse", "ignore", "add"] = "refuse"
+    maintain_seconds: float | None = None
 
     @property
     def creates(self) -> bool:
@@ -70,6 +72,7 @@ def read_table_fields(fields: Fields, transform: Transform | None) -> dict[str, 
         "partition_by": partition_by,
         "delivery_id": column,
         "new_columns": fields.choice("new_columns", NEW_COLUMNS[0], NEW_COLUMNS),
+        "maintain_seconds": fields.duration("maintain", None, 86_400.0, 30 * 86_400.0),
         "timeout_seconds": fields.duration("timeout", 30.0, 1.0, 30.0),
         **mode,
     }

@@ -25,7 +25,7 @@ class Maintained:
 
     `batches` counts pruned batches by part; `kept` counts, by reason, data that stays past its retention. `files`
     includes files of no batch; `lost_files` counts orphaned files, which have no ledger row. `store_bytes` is the size
-    of the store, if it has a quota and was measured. `tables` counts tables of targets that were compacted.
+    of the store, if it has a quota and was measured. `tables` counts tables of targets that were maintained.
     """
 
     dry_run: bool = False

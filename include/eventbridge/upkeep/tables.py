@@ -36,4 +36,4 @@ def _maintain(run: RetentionRun, rule: str, target: Target, every: timedelta) ->
                 run.done.tables += 1
                 run.progressed()
     except EventBridgeError as error:
-        log.warning("the table of target %s/%s is not compacted: %s", rule, target.name, error)
+        log.warning("the table of target %s/%s is not maintained: %s", rule, target.name, error)

@@ -76,6 +76,7 @@ def fields_of(of: SourceType | TargetType) -> dict[str, str]:
         ("airflow", "Fields of the target", TARGET_TYPES.get("airflow")),
         ("sql", "Fields of the target", TARGET_TYPES.get("sql")),
         ("delta", "Fields of the target", TARGET_TYPES.get("delta")),
+        ("iceberg", "Fields of the target", TARGET_TYPES.get("iceberg")),
         ("pull-queue", "Fields of the target", TARGET_TYPES.get("queue")),
         ("sqs", "Fields of the source", SOURCE_TYPES.get("sqs")),
     ],

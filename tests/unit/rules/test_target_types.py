@@ -128,6 +128,7 @@ def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> N
         "airflow",
         "sql",
         "delta",
+        "iceberg",
         "queue",
         "listed",
     ]

@@ -111,6 +111,8 @@ def test_a_payload_that_is_no_object_is_no_row(payload: bytes) -> None:
     rows = converted(columns, {"n": 1}, payload, {"n": 2})
     assert rows.rejected == {1: NO_OBJECT}
     assert rows.table["n"].to_pylist() == [1, 2]
+    alone = converted([("delivery_id", pa.string()), ("n", pa.int64())], payload)
+    assert (alone.rejected, alone.table.num_rows) == ({0: NO_OBJECT}, 0)
 
 
 def test_ids_of_deliveries_stay_with_their_rows() -> None:

@@ -17,15 +17,11 @@ _BUCKET: Final = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([\w=-][\w
 
 
 class DeltaFields(TableFields):
-    """A Delta table at `table`, a path below an allowed folder or `s3://bucket/prefix`.
-
-    Its small files are compacted once in `maintain_seconds`, or never.
-    """
+    """A Delta table at `table`, a path below an allowed folder or `s3://bucket/prefix`."""
 
     type: Literal["delta"] = "delta"
     connection: str = ""
     table: str = ""
-    maintain_seconds: float | None = None
 
     @property
     def bucket_and_prefix(self) -> tuple[str, str] | None:
@@ -55,7 +51,6 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     return {
         "connection": connection,
         "table": table,
-        "maintain_seconds": fields.duration("maintain", None, 86_400.0, 30 * 86_400.0),
         **read_table_fields(fields, transform),
     }
 
@@ -93,5 +88,5 @@ DELTA = TargetType(
     takes="spans",
     read=_read_fields,
     obstacle=obstacle_of,
-    words=("connection", "table", *TABLE_WORDS, "maintain"),
+    words=("connection", "table", *TABLE_WORDS),
 )
