@@ -379,13 +379,16 @@ def test_a_database_that_is_away_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_eventbridges_own_file_is_no_table(tmp_path: Path) -> None:
-    """A connection cannot lead a rule into the ledger."""
+    """A connection cannot lead a rule into the ledger, also not by a link."""
     own = tmp_path / "own"
     own.mkdir()
     sqlite3.connect(own / "ledger.sqlite").close()
-    found = Database(create_engine("sqlite://"), Connection("shop", "sqlite", str(own / "ledger.sqlite")))
-    with pytest.raises(ConnectionUnusable, match="a file of EventBridge itself"):
-        opened(found, tmp_path)
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(own / "ledger.sqlite")
+    for path in (own / "ledger.sqlite", link):
+        found = Database(create_engine("sqlite://"), Connection("shop", "sqlite", str(path)))
+        with pytest.raises(ConnectionUnusable, match="a file of EventBridge itself"):
+            opened(found, tmp_path)
 
 
 @pytest.mark.parametrize(

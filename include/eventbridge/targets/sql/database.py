@@ -99,7 +99,8 @@ def _sqlite(connection: Connection, opening: TargetSetup[SqlFields]) -> Engine:
         raise ConnectionUnusable(
             f"Connection {connection.id!r} must have the absolute path of a SQLite file as its host."
         )
-    if opening.locations.owns_file(str(path.parent), [path.name]):
+    real = path.resolve()  # of a symbolic link
+    if opening.locations.owns_file(str(real.parent), [real.name]):
         raise ConnectionUnusable(f"Connection {connection.id!r} names a file of EventBridge itself. Name another file.")
     if not path.is_file():
         raise ConnectionUnusable(
