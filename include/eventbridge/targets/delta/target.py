@@ -184,10 +184,10 @@ class DeltaTarget:
             ids = pa.array([UUID(requests[number].delivery_id).bytes for number in numbers], pa.binary())
             rows = self._convert(table, ids, pa.array([requests[number].payload for number in numbers], pa.binary()))
 
-            def kept(rows: ConvertedRows) -> list[tuple[str, int]]:
+            def transactions(rows: ConvertedRows) -> list[tuple[str, int]]:
                 return [(app_ids[number], 0) for place, number in enumerate(numbers) if place not in rows.rejected]
 
-            return {numbers[place]: why for place, why in self._write(table, rows, kept).items()}
+            return {numbers[place]: why for place, why in self._write(table, rows, transactions).items()}
 
         return self._try(store, until)
 
