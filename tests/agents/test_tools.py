@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,23 @@ def test_lists_have_pages(agent: Agent) -> None:
     assert [len(each["dead_letters"]) for each in (first, second)] == [1, 1]
     assert first["dead_letters"] != second["dead_letters"]
     assert "cursor" in agent.error("list_dead_letters", cursor="nonsense")
+
+
+def test_the_examples_in_descriptions_are_valid(agent: Agent, seeing: Agent) -> None:
+    """The rule file, the pattern with its operators, and the text for a pattern alone."""
+    about = {name: each.description or "" for name, each in agent.tools().items()}
+    rule_file = about["check_rules"].partition("A rule file is YAML:\n")[2]
+    pattern_alone = about["backtest_rules"].splitlines()[-1]
+    operators = re.findall(
+        r"\{\"[a-z-]+\": (?:\"[^\"]+\"|true|\[[^].]+\])\}", about["test_pattern"].partition("In place")[2]
+    )
+    example = re.findall(r"ORed: (\{.*\})\.$", about["test_pattern"], re.MULTILINE)
+
+    assert agent.call("check_rules", content=rule_file)["errors"] == []
+    assert seeing.call("backtest_rules", candidate=pattern_alone)["rules"][0]["rule"] == "try"
+    assert len(operators) == 10
+    for pattern in (*example, *(f'{{"a": [{each}]}}' for each in operators)):
+        assert "matched" in agent.call("test_pattern", pattern=pattern, event=order())
 
 
 def test_a_large_result_is_cut() -> None:

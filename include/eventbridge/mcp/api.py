@@ -156,7 +156,6 @@ class Api:
 
     def __init__(self, open_runtime: Callable[[], Runtime], gate: TokenGate) -> None:
         self.app: FastAPI = create_mounted_app(open_runtime, gate)
-        # before the others, whose `/rules/{rule}/...` would take the path of a backtest
         for own in (router, _callers):
             self.app.include_router(own)
 

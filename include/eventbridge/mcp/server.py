@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import signal
@@ -10,8 +11,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
-import anyio
-import mcp_types as types
+from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
@@ -74,7 +74,7 @@ def serve_stdio(runtime: Runtime, user: str, *, payloads: bool) -> None:
     # A thread waits for standard input, so Python's own handler of SIGINT would not end the process. Nothing is lost.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        anyio.run(serve)
+        asyncio.run(serve())
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -143,7 +143,7 @@ class _Tools:
         response = await self._api.call(call.method, call.path, call.query, call.content, authorization)
         if response.status != HTTPStatus.OK:
             return _error(error_text(response.body, response.headers, self._remedies))
-        document = await anyio.to_thread.run_sync(result_of, response.body, tool.tool.page)
+        document = await asyncio.to_thread(result_of, response.body, tool.tool.page)
         text = types.TextContent(type="text", text=json.dumps(document, ensure_ascii=False, separators=(",", ":")))
         return types.CallToolResult(content=[text], structured_content=document)
 
