@@ -315,6 +315,7 @@ def test_eventbridges_own_account_is_not_for_rules(airflow: AirflowServer, tmp_p
         ("", "must have dag_id or asset"),
         ("dag_id: a, asset: b", "must have dag_id or asset, not both"),
         ("dag_id: a/b", "'a/b' is not a valid DAG id"),
+        ("dag_id: ..", "'..' is not a valid DAG id"),
         ("dag_id: eventbridge_redrive_dead_letters", "is a DAG of EventBridge, which rules may not start"),
         ("asset: a, batch: {count: 2}", "batch puts many events into one DAG run"),
         ("dag_id: a, batch: {}", "batch is empty"),

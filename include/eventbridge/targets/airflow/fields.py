@@ -58,7 +58,7 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
         fields.add_to(
             where, what, "Write dag_id: load_orders to start DAG runs, or asset: orders to create asset events"
         )
-    if dag_id and not _DAG_ID.fullmatch(dag_id):
+    if dag_id and (not _DAG_ID.fullmatch(dag_id) or dag_id in (".", "..")):  # which a path of a URL cannot hold
         fields.add_to("dag_id", f"{dag_id[:60]!r} is not a valid DAG id", "Use only letters, digits and _ - .")
     if dag_id.startswith(_OWN_DAGS):
         what = f"{dag_id[:60]!r} is a DAG of EventBridge, which rules may not start"
