@@ -17,6 +17,7 @@ from contracts.ledger_deferred_matches_contract import DeferredMatchesContract
 from contracts.ledger_holding_contract import HoldingContract
 from contracts.ledger_order_contract import OrderContract
 from contracts.ledger_pending_contract import PendingContract
+from contracts.ledger_queues_contract import QueuesContract
 from contracts.ledger_redrives_contract import RedrivesContract
 from contracts.ledger_replays_contract import ReplaysContract
 from contracts.ledger_retention_contract import RetentionContract
@@ -39,6 +40,7 @@ class LedgerContract(
     HoldingContract,
     OrderContract,
     PendingContract,
+    QueuesContract,
     RedrivesContract,
     DeferredMatchesContract,
     ReplaysContract,

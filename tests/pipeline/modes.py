@@ -31,7 +31,7 @@ _LEFT_OUT = {
         test_share_turns.py test_shared_landing.py test_inbox.py test_instrumented.py sending/test_backlog.py
         sending/test_bad_neighbours.py sending/test_ended_certificates.py sending/test_fair_turns.py
         sending/test_order_survives.py sending/test_repairs_at_once.py sending/test_settle_and_commit.py
-        sending/test_try_target.py
+        sending/test_try_target.py sending/test_queue_survives.py
     """,
     "uses streaming tasks and stages together in any mode": """
         test_dropped_batch.py sending/test_chunk_pages.py sending/test_streaming.py sending/test_streaming_handover.py

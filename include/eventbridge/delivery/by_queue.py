@@ -142,14 +142,16 @@ class QueueDeliveries:
         """Put the deliveries of a shard into the queue in their order; one waits if an earlier one of its key is not
         there."""
         order, holder = self._runtime.ledger.order, f"{self._batch.batch_id}/{self._chunk.chunk_id}/{self._chunk.claim}"
-        while not order.acquire_lease(
-            *self._key, shard, holder, lease_until(run.clock(), run.settings.timeout_seconds)
-        ):
+
+        def has_lease() -> bool:
+            return order.acquire_lease(*self._key, shard, holder, lease_until(run.clock(), 0.0))
+
+        while not has_lease():
             if run.must_end(run.clock()) or not (yield from run.sleep(SLEEP_SECONDS)):
                 return
         try:
             for group in _groups(self._passable(run, shard, items)):
-                if run.must_end(run.clock()):
+                if run.must_end(run.clock()) or not has_lease():
                     return
                 self._add(run, group)
         finally:
