@@ -60,7 +60,7 @@ class QueuesContract:
 
         assert len(found) == len(set(found)) == 350
 
-    def test_a_key_moves_on_whoever_finishes_it(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_the_next_delivery_of_a_key_is_never_forgotten(self, ledger: Ledger, rival: Ledger) -> None:
         """One consumer acknowledges while another process adds deliveries of the key: none stays blocked for ever."""
 
         def push() -> None:
@@ -99,7 +99,7 @@ class QueuesContract:
         assert acknowledged(ledger, [one]) == 0
 
     def test_an_attempt_that_was_extended_is_not_ended(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """Whoever saw it expired acts on what it saw, so an extension at the last moment wins."""
+        """An extension at the last moment wins over a process that saw the timeout end before."""
         ledger.queues.add(BATCH, entries(1))
         (got,) = received(ledger, seconds=30)
         clock.pass_seconds(31)
