@@ -367,6 +367,16 @@ def test_columns_of_any_name_are_written(database: Database, tmp_path: Path) -> 
     assert [row[1:] for row in database.rows("SELECT * FROM orders")] == [tuple(names)]
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_row_is_durable_although_the_database_commits_asynchronously(database: Database, tmp_path: Path) -> None:
+    """Each session waits for the server's disk, whatever the default of the database is."""
+    database.run(f'ALTER DATABASE "{database.engine.url.database}" SET synchronous_commit = off')
+    database.run("ALTER TABLE orders ALTER note SET DEFAULT current_setting('synchronous_commit')")
+
+    assert [each.accepted for each in delivered(database, tmp_path, requests_of({"id": "1"}))] == [True]
+    assert database.rows("SELECT note FROM orders") == [("on",)]
+
+
 def test_a_database_that_is_away_is_tried_again(tmp_path: Path) -> None:
     """The deliveries are retried, and the message has no password."""
     connection = Connection("shop", "postgres", "127.0.0.1", 9, "ann", "of-ann-4711", "shop")

@@ -24,12 +24,13 @@ class LimitedSession(psycopg.Connection[Any]):
     _seconds: float | None = None
 
     def limit(self, seconds: float) -> None:
-        """Limit a statement and the wait for a lock, here and on the server."""
+        """Limit a statement and the wait for a lock, here and on the server, and wait for its disk in each commit."""
         self._seconds = seconds + _GRACE_SECONDS
         milliseconds = str(round(seconds * 1_000))
         with self.cursor() as cursor:
             cursor.execute(
-                "SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false)",
+                "SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false), "
+                "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)",
                 [milliseconds, milliseconds],
             )
         self.commit()
