@@ -1,4 +1,4 @@
-"""Runs when large orders are placed. A run may have several asset events, each with up to 100 orders."""
+"""Runs when large orders are placed. A run may have several asset events, each with its order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.airflow import EventBridgeWatcher
 
 LARGE = {"type": ["order.placed"], "data": {"amount": [{"numeric": [">=", 10_000]}]}}
 
-WATCHER = AssetWatcher(name="orders", trigger=EventBridgeWatcher("orders", LARGE, batch=100))
+WATCHER = AssetWatcher(name="orders", trigger=EventBridgeWatcher("orders", LARGE))
 LARGE_ORDERS = Asset("large_orders", watchers=[WATCHER])
 
 

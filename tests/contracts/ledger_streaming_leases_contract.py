@@ -11,6 +11,7 @@ from contracts.ledger_samples import PARTITIONS, Clock, a_batch, a_file, after, 
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.airflow import last_check
 from eventbridge.model.batch import BatchFile, Range
+from eventbridge.model.partition import WatcherPosition
 from eventbridge.model.runner import StreamingLease
 
 
@@ -92,6 +93,24 @@ class StreamingLeasesContract:
         rival.watcher.record_check()
 
         assert last_check(ledger.database.engine, 5) == after(20)
+
+    def test_one_trigger_owns_the_position_of_a_watcher(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """The first position is recorded once; a newer owner keeps it, and the older one can claim and move nothing."""
+        new = WatcherPosition("orders", "flights", "", {PARTITIONS[0]: 10, PARTITIONS[1]: 7}, {"events": "log-1"})
+        assert ledger.asset_watchers.own("one", new) == new
+        claimed = replace(new, claimed=3)
+        assert ledger.asset_watchers.claim({"one": [claimed], "stranger": [claimed]}) == {"stranger"}
+        moved = replace(claimed, offsets={PARTITIONS[0]: 12, PARTITIONS[1]: 7}, sequence=2)
+        other = replace(new, name="other")
+        ledger.asset_watchers.move({"one": [moved, other], "stranger": [new]})
+
+        clock.pass_seconds(5)
+        assert rival.asset_watchers.own("two", new) == replace(moved, claimed_at=after(0))
+        assert ledger.asset_watchers.claim({"one": [replace(moved, claimed=4)]}) == {"one"}
+        ledger.asset_watchers.move({"one": [new]})
+        assert rival.asset_watchers.claim({"two": [replace(moved, claimed=5)]}) == set()
+        assert rival.asset_watchers.own("two", new) == replace(moved, claimed=5, claimed_at=after(5))
+        assert ledger.asset_watchers.own("one", other) == other
 
     def test_an_open_batch_grows_with_its_segments(self, ledger: Ledger, rival: Ledger) -> None:
         """A segment and the offsets read so far are recorded together; offsets alone where nothing got a response."""

@@ -23,6 +23,8 @@ class FakeAirflow(ThreadingHTTPServer):
         self.pools: dict[str, dict[str, Any]] = {}
         self.raced: set[str] = set()
         self.asset_events: list[dict[str, Any]] = []
+        self.dags: dict[str, bool] = {}  # those that the asset 7 starts, and whether they are paused
+        self.queued: list[str] = []
         self.requests: list[tuple[str, str]] = []
         self.add("default_pool", 128)
 
@@ -69,10 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != "Bearer token":
             return 401, {"detail": "no token"}
         pools = self.server.pools
-        if path == "/api/v2/assets/events":
-            offset, limit = int(query["offset"][0]), min(100, int(query["limit"][0]))
-            found = self.server.asset_events
-            return 200, {"asset_events": found[offset : offset + limit], "total_entries": len(found)}
+        if path.startswith(("/api/v2/assets/", "/api/v2/dags/")):
+            return 200, self._asset_response(path, query)
         if method == "GET" and path == "/api/v2/pools":
             offset, limit = int(query["offset"][0]), min(100, int(query["limit"][0]))
             return 200, {"pools": list(pools.values())[offset : offset + limit], "total_entries": len(pools)}
@@ -86,6 +86,17 @@ class _Handler(BaseHTTPRequestHandler):
         if body["name"] in pools:
             return 409, {"detail": "exists"}
         return 201, self.server.add(body["name"], body["slots"])
+
+    def _asset_response(self, path: str, query: dict[str, list[str]]) -> Any:
+        if path == "/api/v2/assets/events":
+            offset, limit = int(query["offset"][0]), min(100, int(query["limit"][0]))
+            found = self.server.asset_events[:: -1 if query["order_by"] == ["-timestamp"] else 1]
+            return {"asset_events": found[offset : offset + limit], "total_entries": len(found)}
+        if path == "/api/v2/assets/7/queuedEvents":
+            return {"queued_events": [{"dag_id": each} for each in self.server.queued]}
+        if path == "/api/v2/assets/7":
+            return {"scheduled_dags": [{"dag_id": each} for each in self.server.dags]}
+        return {"is_paused": self.server.dags[path.rpartition("/")[2]]}
 
 
 @contextmanager

@@ -120,6 +120,16 @@ def test_parsing_reads_only_the_rule_files(home: Path) -> None:
         assert found["seconds"] < 3.0, file  # 0.1 on a quiet machine; every task pays it
 
 
+def test_parsing_a_users_dag_reads_nothing(home: Path) -> None:
+    """The watcher, sensors and operators of examples/dags open no file, ledger or bus, and import nothing heavy."""
+    examples = sorted((DAGS.parent / "examples" / "dags").glob("*.py"))
+    heavy = {"pyspark", "pyarrow", "numpy", "numba", "alembic", "duckdb", "eventbridge.ledger.ledger"}
+
+    for example, found in zip(examples, watched_parses(*map(str, examples)), strict=True):
+        assert touched(found) == [], example
+        assert not heavy & set(found["modules"]), example
+
+
 def test_a_task_parses_its_own_dag_without_the_rule_files(home: Path) -> None:
     """If rule files are broken, the tasks of a batch in progress continue."""
     (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")

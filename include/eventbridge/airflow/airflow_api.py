@@ -102,7 +102,23 @@ class AirflowNotes(AirflowApi):
 class AirflowAssetEvents(AirflowApi):
     """A client of Airflow's REST API for asset events; the caller closes it."""
 
-    needs = "read assets"
+    needs = "read assets and DAGs"
+
+    def newest(self) -> list[dict[str, Any]]:
+        """Return the newest asset events, the newest first. Raises AirflowError."""
+        newest = {"order_by": "-timestamp", "limit": _PAGE, "offset": 0}
+        found: list[dict[str, Any]] = self.call("GET", "/api/v2/assets/events", params=newest)["asset_events"]
+        return found
+
+    def queued_dags(self, asset_id: int) -> set[str]:
+        """Return the DAGs that the scheduler is going to run for an asset. Raises AirflowError."""
+        found = self.call("GET", f"/api/v2/assets/{asset_id}/queuedEvents")["queued_events"]
+        return {each["dag_id"] for each in found}
+
+    def waiting_dags(self, asset_id: int) -> set[str]:
+        """Return the DAGs that an asset starts, without the paused ones. Raises AirflowError."""
+        dags = {each["dag_id"] for each in self.call("GET", f"/api/v2/assets/{asset_id}")["scheduled_dags"]}
+        return {each for each in dags if not self.call("GET", f"/api/v2/dags/{quote(each, safe='')}")["is_paused"]}
 
     def between(self, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
         """Yield the asset events that Airflow recorded in a time range, the oldest first. Raises AirflowError."""

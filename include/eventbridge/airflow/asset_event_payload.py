@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -33,7 +34,7 @@ class AssetEvents:
         self._limit = limit
         self._size = 0
         self._payloads: list[dict[str, Any]] = []
-        self._next: dict[Partition, int] = {}
+        self._next: dict[int, int] = {}
 
     @property
     def is_full(self) -> bool:
@@ -51,12 +52,17 @@ class AssetEvents:
         payload["events"].append(event)
         if is_cut:
             payload["without_data"].append(event["id"])
-        self._next[message.partition] = message.offset + 1
-        payload["next"] = [[*partition, offset] for partition, offset in self._next.items()]
+        self._next[partition_number(message.partition)] = message.offset + 1
+        payload["position"]["next"] = [[*each] for each in self._next.items()]
 
     def payloads(self) -> list[dict[str, Any]]:
         """Return the payloads so far."""
         return self._payloads
+
+    def wake(self) -> None:
+        """Add an asset event without events, unless there is one already."""
+        if not self._payloads:
+            self._begin()
 
     def _is_last_full(self) -> bool:
         return len(self._payloads[-1]["events"]) >= self._subscription.batch or self._size >= _MAX_BYTES
@@ -65,16 +71,23 @@ class AssetEvents:
         each = self._subscription
         each.sent += 1
         self._size, self._next = 0, {}
-        self._payloads.append(
-            {
-                "bus": each.bus,
-                "watcher": each.name,
-                "sequence": each.sent,
-                "events": [],
-                "without_data": [],
-                "next": [],
-            }
-        )
+        # Numbers only, because Airflow's API masks text that equals a secret.
+        position = {"watcher": watcher_number(each.bus, each.name), "sequence": each.sent, "next": []}
+        self._payloads.append({"bus": each.bus, "events": [], "without_data": [], "position": position})
+
+
+def watcher_number(bus: str, name: str) -> int:
+    """Return the number by which asset events name the watcher that made them."""
+    return _number_of(f"{bus}\n{name}")
+
+
+def partition_number(partition: Partition) -> int:
+    """Return the number of a partition in the position of an asset event."""
+    return _number_of("\n".join(map(str, partition)))
+
+
+def _number_of(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")  # exact in JavaScript too
 
 
 def plain_event(document: dict[str, JsonValue], size: int) -> tuple[dict[str, Any], int, bool]:

@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from eventbridge.airflow.airflow_api import CONNECTION_ID, AirflowAssetEvents
 from eventbridge.airflow.asset_event_payload import AssetEvents
 from eventbridge.airflow.connections import airflow_connection
+from eventbridge.airflow.recorded_events import MARGIN, is_passed_over, recovered_position
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.subscriptions import Offsets, Poll, Subscription, subscriptions_of
 from eventbridge.airflow.watch import rules_fingerprint
@@ -47,10 +47,14 @@ _RECORD_SECONDS = 10.0
 _RULES_SECONDS = 2.0
 #: The wait before a position is read again after that failed.
 _BEGIN_SECONDS = 2.0
+#: Asset events that are recorded within this time may be handled by one loop of Airflow's scheduler.
+_MOMENT_SECONDS = 30.0
+#: The time after the last asset event at which a watcher checks whether the scheduler has passed it over, and the
+#: longest time between two such checks.
+_WAKE_SECONDS = 5.0
+_LONGEST_WAKE_SECONDS = 60.0
 #: A triggerer that died after it had sent an asset event to Airflow cannot record it later than this.
 _SETTLING = timedelta(seconds=5)
-#: Clocks of the ledger and of Airflow differ by less. Asset events that Airflow does not confirm in 5 minutes fail.
-_MARGIN = timedelta(minutes=10)
 
 
 class _NotYetError(EventBridgeError):
@@ -116,7 +120,29 @@ class BusReader:
             self._read_partition(bus, source, partition, end, found, max(100, _READ_AT_ONCE // len(ends)))
         if time.monotonic() - self._recorded_at >= _RECORD_SECONDS:
             self._record_idle(but=[each for each, events in found.items() if events.payloads()])
+        self._wake(found)
         return {each: events.payloads() for each, events in found.items() if events.payloads()}
+
+    def _wake(self, found: Mapping[Subscription, AssetEvents]) -> None:
+        """Add an asset event without events for a watcher whose last asset event the scheduler has passed over."""
+        now = time.monotonic()
+        for each, events in found.items():
+            if each.wake_at is None or each.wake_at > now or each.in_flight or events.payloads():
+                continue
+            each.wake_at = now + each.wake_pause  # also if the request fails
+            each.wake_pause = min(_LONGEST_WAKE_SECONDS, 2 * each.wake_pause)
+            try:
+                with AirflowAssetEvents(airflow_connection(CONNECTION_ID)) as airflow:
+                    results = [is_passed_over(airflow, asset, each.bus, each.name) for asset in each.assets]
+            except (UserError, InfrastructureError) as error:
+                _warn(each, f"{_title(each)} cannot check whether its last asset event has started a run: {error}")
+                continue
+            if None not in results:
+                each.wake_at = None
+            if True in results:
+                log.info("%s makes an asset event without events, because Airflow passed over the last", _title(each))
+                events.wake()
+            return  # the check of the next watcher waits for the next poll
 
     def settle(self, polls: Iterable[tuple[Poll, bool]]) -> None:
         """Move the positions past polls whose asset events Airflow has recorded; False means that some may be lost."""
@@ -127,6 +153,7 @@ class BusReader:
                 if not each.is_broken:
                     each.settled = settled
                     self._to_move[each.owner] = each
+                    _note_recorded(each, poll.payloads[each])
                 elif each.in_flight == 0:
                     each.offsets, each.is_broken = None, False
         self._move()
@@ -181,9 +208,13 @@ class BusReader:
         identities = dict(source.identities())
         start = {partition: begin(partition) for partition in source.partitions()}
         owned = []
+        now = self._runtime.ledger.now()
         for asset in each.assets:
             new = WatcherPosition(asset, each.bus, each.name, start, identities)
-            owned.append(self._recovered(each, self._runtime.ledger.asset_watchers.own(each.owner, new)))
+            found = self._runtime.ledger.asset_watchers.own(each.owner, new)
+            owned.append(self._recovered(each, found, list(start)))
+            if found.claimed_at is not None and now - found.claimed_at < MARGIN:
+                _check_soon(each)
         offsets: Offsets = {}
         for position in owned:
             again = {topic for topic, log_id in position.identities.items() if identities.get(topic, log_id) != log_id}
@@ -200,27 +231,21 @@ class BusReader:
             log.info("%s continues", _title(each))
             each.last_warning = ""
 
-    def _recovered(self, each: Subscription, position: WatcherPosition) -> WatcherPosition:
+    def _recovered(
+        self, each: Subscription, owned: WatcherPosition, partitions: Sequence[Partition]
+    ) -> WatcherPosition:
         """Return a position after the asset events that Airflow has recorded, although the ledger does not say so."""
-        if position.claimed == position.sequence or position.claimed_at is None:
-            return position
-        if self._runtime.ledger.now() - position.claimed_at < _SETTLING:
+        if owned.claimed == owned.sequence or owned.claimed_at is None:
+            return owned
+        if self._runtime.ledger.now() - owned.claimed_at < _SETTLING:
             raise _NotYetError("it has just run in another process, whose last asset events Airflow may be recording")
-        since, until = position.claimed_at - _MARGIN, position.claimed_at + _MARGIN
-        offsets, sequence = dict(position.offsets), position.sequence
         with AirflowAssetEvents(airflow_connection(CONNECTION_ID)) as airflow:
-            for event in airflow.between(since, until):
-                recorded = _recorded_by(event, position)
-                if recorded is not None and recorded["sequence"] > position.sequence:
-                    sequence = max(sequence, recorded["sequence"])
-                    for *partition, offset in recorded["next"]:
-                        key = Partition(*partition)
-                        offsets[key] = max(offset, offsets.get(key, offset))
+            found = recovered_position(airflow, owned, partitions)
         log.info(
             "%s: %d of %d asset events in doubt are recorded; it continues after them",
-            *(_title(each), sequence - position.sequence, position.claimed - position.sequence),
+            *(_title(each), found.sequence - owned.sequence, owned.claimed - owned.sequence),
         )
-        return replace(position, offsets=offsets, sequence=sequence, claimed=sequence)
+        return found
 
     def _report_deleted(self, each: Subscription, source: LogSource, offsets: Mapping[Partition, int]) -> None:
         for partition, offset in offsets.items():
@@ -338,13 +363,17 @@ def _positions(each: Subscription, sequence: int, offsets: Offsets, claimed: int
     ]
 
 
-def _recorded_by(event: Mapping[str, Any], position: WatcherPosition) -> dict[str, Any] | None:
-    """Return the payload of an asset event if the watcher of a position made it."""
-    payload = (event.get("extra") or {}).get("payload")
-    if event.get("name") != position.asset or not isinstance(payload, dict):
-        return None
-    is_ours = (payload.get("bus"), payload.get("watcher")) == (position.bus, position.name)
-    return payload if is_ours and {"sequence", "next"} <= payload.keys() else None
+def _note_recorded(each: Subscription, payloads: Sequence[Mapping[str, Any]]) -> None:
+    """Plan a check if the scheduler may have passed over an asset event, because several came within a moment."""
+    if each.assets and any(payload["events"] for payload in payloads):
+        now = time.monotonic()
+        if len(payloads) > 1 or now - each.recorded_at < _MOMENT_SECONDS:
+            _check_soon(each)
+        each.recorded_at = now
+
+
+def _check_soon(each: Subscription) -> None:
+    each.wake_at, each.wake_pause = time.monotonic() + _WAKE_SECONDS, _WAKE_SECONDS
 
 
 def _title(each: Subscription) -> str:

@@ -43,6 +43,9 @@ class Subscription:
     in_flight: int = 0  # polls with asset events that Airflow has not confirmed
     is_broken: bool = False  # Airflow may not have recorded some asset events, so the position is read again
     begin_at: float = 0.0
+    recorded_at: float = float("-inf")  # when Airflow confirmed the last asset event
+    wake_at: float | None = None  # when to check whether the scheduler has passed over an asset event
+    wake_pause: float = 0.0
     last_warning: str = ""
 
     @property
