@@ -215,6 +215,29 @@ def test_nonsense_over_stdio_does_not_stop_the_server(installation: Installation
     assert "Traceback" not in error
 
 
+def test_a_cancelled_call_ends_soon(installation: Installation) -> None:
+    """It leaves no traceback in the log, and the next call gets its place."""
+    alternatives = [{"data": {"items": {"a": [number], "b": [str(number)]}}} for number in range(3_000)]
+    rules = {"slow": {"bus": "orders", "pattern": {"$or": alternatives}, "targets": {"t": {"type": "file"}}}}
+    slow = message("check_rules", 3, content=json.dumps({"rules": rules}))
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    with started(installation) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for sent in (HELLO, initialized, slow, message("list_targets", 4)):
+            process.stdin.write(f"{json.dumps(sent)}\n")
+        process.stdin.flush()
+        received = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
+        process.stdin.write(f"{json.dumps(cancel)}\n{json.dumps(message('list_targets', 5))}\n")
+        process.stdin.flush()
+        received += [json.loads(process.stdout.readline())["id"]]
+        _, error = process.communicate(timeout=SECONDS)
+
+    assert received == [1, 4, 5]
+    assert (process.returncode, error) == (0, "")
+
+
 def test_a_client_that_leaves_ends_its_server(installation: Installation) -> None:
     """Also in the middle of a call, which is cancelled."""
     with started(installation) as process:

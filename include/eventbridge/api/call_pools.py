@@ -130,7 +130,13 @@ class CallPool:
             stop.set()
             gone.cancel()
             self._running.discard(stop)
-            done.add_done_callback(lambda _: self._free.release())
+            done.add_done_callback(self._free_slot)
+
+    def _free_slot(self, done: asyncio.Future[Any]) -> None:
+        """Let the next call run, and retrieve the exception, for which a cancelled task does not wait."""
+        self._free.release()
+        if not done.cancelled():
+            done.exception()
 
     def end(self) -> None:
         """Cancel every running and later call; may be called by a signal handler."""
