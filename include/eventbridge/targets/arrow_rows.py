@@ -7,7 +7,7 @@ columns; only payloads that this rejects are looked at member by member.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -15,15 +15,17 @@ from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from eventbridge.event.ids import delivery_id_text
 from eventbridge.targets.table_fields import decimal_of
 
 #: The names of columns that are added, because they come from events.
 _NEW_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 #: The maximum number of columns of a table to which columns are added.
 MAX_COLUMNS: Final = 200
+#: The number of payloads that are decoded at a time.
+_SLICE: Final = 8_192
 _NULL: Final = b"null"
 _TYPES_OF_VALUES: Final = (bytes, date, datetime, time, Decimal)
 
@@ -55,21 +57,33 @@ class RowConverter:
     new_columns: str = "refuse"
 
     def convert(self, delivery_ids: pa.Array, payloads: pa.Array) -> ConvertedRows:
-        """Return the rows of payloads, an Arrow array of binaries, whose deliveries have these ids of 16 bytes."""
-        bodies = [payload or b"" for payload in payloads.to_pylist()]
-        decoded, misfits = _decode_all(self._decoder(self.schema), bodies)
+        """Return the rows of payloads, an Arrow array of binaries, whose deliveries have these ids of 16 bytes.
+
+        A slice is decoded at a time, because decoded rows take several times the memory of their columns.
+        """
         rejected: dict[int, str] = {}
+        misfits: dict[int, bytes] = {}
+        decode = self._decoder(self.schema)
+        tables: list[pa.Table] = []
+        numbers: list[int] = []
+        for start in range(0, len(payloads), _SLICE):
+            decoded = _decode_all(decode, payloads.slice(start, _SLICE), start, misfits)
+            tables.append(self._table(self.schema, decoded, delivery_ids, rejected))
+            numbers += decoded
         added: list[pa.Field] = []
         if misfits:
-            members = _members_of(bodies, misfits, rejected)
+            members = _members_of(misfits, rejected)
             if self.new_columns == "add":
                 added = self._added(members)
             schema = pa.schema([*self.schema, *added])
-            if added:  # the rows that fit were decoded without the new columns, which they do not have
-                decoded, _ = _decode_all(self._decoder(schema), bodies)
-            self._decode_leniently(schema, bodies, members, decoded, rejected)
-        schema = pa.schema([*self.schema, *added])
-        table = self._table(schema, decoded, delivery_ids, rejected)
+            decoded = self._decode_leniently(schema, misfits, members, rejected)
+            tables.append(self._table(schema, decoded, delivery_ids, rejected))
+            numbers += decoded
+        if not tables:
+            return ConvertedRows(self.schema.empty_table(), rejected)
+        table = pa.concat_tables(tables, promote_options="default" if added else "none")
+        if misfits and len(misfits) > len(rejected):  # rows at the end that belong between the others
+            table = table.take(pa.array(np.argsort(numbers)))
         return ConvertedRows(table, rejected, added)
 
     def _decoder(self, schema: pa.Schema, *, any_as_text: bool = False) -> Callable[[bytes], Any]:
@@ -105,19 +119,19 @@ class RowConverter:
     def _decode_leniently(
         self,
         schema: pa.Schema,
-        bodies: Sequence[bytes],
+        bodies: Mapping[int, bytes],
         members: Mapping[int, Mapping[str, bytes]],
-        decoded: list[Any],
         rejected: dict[int, str],
-    ) -> None:
+    ) -> dict[int, Any]:
         """Decode the payloads of `members` once more, with any value in columns of strings; reject the others."""
-        decode = self._decoder(schema, any_as_text=True)
+        decode, decoded = self._decoder(schema, any_as_text=True), {}
         texts = [f"c{number}" for number, each in enumerate(schema) if self._is_payload_text(each)]
+        names = frozenset(schema.names)
         for number, row in members.items():
             known = row
             if self.new_columns == "add":
-                known = {name: value for name, value in row.items() if name in schema.names or value != _NULL}
-            problem = self._problem_of_names(schema, known)
+                known = {name: value for name, value in row.items() if name in names or value != _NULL}
+            problem = self._problem_of_names(names, known)
             if problem is None:
                 body = bodies[number] if len(known) == len(row) else _document(known)
                 try:
@@ -130,9 +144,10 @@ class RowConverter:
                     decoded[number] = found
             if problem is not None:
                 rejected[number] = problem
+        return decoded
 
-    def _problem_of_names(self, schema: pa.Schema, row: Mapping[str, bytes]) -> str | None:
-        unknown = next((name for name in row if name not in schema.names), None)
+    def _problem_of_names(self, names: Collection[str], row: Mapping[str, bytes]) -> str | None:
+        unknown = next((name for name in row if name not in names), None)
         if unknown is None or self.new_columns == "ignore":
             return None
         shown = repr(unknown[:80])
@@ -143,7 +158,7 @@ class RowConverter:
             )
         if not _NEW_NAME.fullmatch(unknown):
             return f"{shown} cannot be the name of a column. Write letters, digits and _ only"
-        if (like := next((name for name in schema.names if name.lower() == unknown.lower()), None)) is not None:
+        if (like := next((name for name in names if name.lower() == unknown.lower()), None)) is not None:
             return f"{shown} differs from the column {like!r} only in case. Write it in the same way"
         return (
             f"the table {self.name!r} would get more than {MAX_COLUMNS} columns. Let the transform of the target leave "
@@ -151,26 +166,47 @@ class RowConverter:
         )
 
     def _table(
-        self, schema: pa.Schema, decoded: Sequence[Any], delivery_ids: pa.Array, rejected: dict[int, str]
+        self, schema: pa.Schema, decoded: dict[int, Any], delivery_ids: pa.Array, rejected: dict[int, str]
     ) -> pa.Table:
-        """Return the table of the rows that are not rejected, and reject those that Arrow's types cannot hold."""
+        """Return the table of decoded rows by number; reject, and remove, those that Arrow's types cannot hold."""
         while True:
-            numbers = [number for number, row in enumerate(decoded) if row is not None and number not in rejected]
-            rows = [decoded[number] for number in numbers]
-            columns, before = [], len(rejected)
+            columns: list[pa.Array] = []
+            misfits: dict[int, str] = {}
             for position, column in enumerate(schema):
                 if column.name == self.delivery_id:
-                    ids = (
-                        delivery_ids
-                        if len(numbers) == len(decoded)
-                        else delivery_ids.take(pa.array(numbers, pa.int64()))
-                    )
-                    columns.append(pa.array(map(delivery_id_text, ids.to_pylist()), column.type))
-                    continue
-                values = list(map(attrgetter(f"c{position}"), rows))
-                columns.append(_column(column, values, numbers, rejected))
-            if len(rejected) == before:
+                    columns.append(_texts_of_ids(_taken(delivery_ids, decoded)).cast(column.type))
+                else:
+                    values = list(map(attrgetter(f"c{position}"), decoded.values()))
+                    columns.append(_column(column, values, decoded, misfits))
+            if not misfits:
                 return pa.table(columns, schema=schema)
+            rejected |= misfits
+            for number in misfits:
+                del decoded[number]
+
+
+def _taken(ids: pa.Array, numbers: Collection[int]) -> pa.Array:
+    """Return the ids with these numbers; usually they are adjacent."""
+    first = next(iter(numbers), 0)
+    if all(number == place for place, number in enumerate(numbers, first)):
+        return ids.slice(first, len(numbers))
+    return ids.take(pa.array(list(numbers), pa.int64()))
+
+
+_DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+_LENGTH: Final = 36
+#: The places of the 32 digits in the text of an id.
+_PLACES: Final = np.array([place for place in range(_LENGTH) if place not in (8, 13, 18, 23)])
+
+
+def _texts_of_ids(ids: pa.Array) -> pa.Array:
+    """Return the texts of ids of 16 bytes, as `delivery_id_text` writes each; for many of them ten times as fast."""
+    raw = np.frombuffer(b"".join(ids.to_pylist()), np.uint8).reshape(-1, 16)
+    texts = np.full((len(ids), _LENGTH), ord("-"), np.uint8)
+    texts[:, _PLACES[::2]] = _DIGITS[raw >> 4]
+    texts[:, _PLACES[1::2]] = _DIGITS[raw & 15]
+    ends = np.arange(len(ids) + 1, dtype=np.int32) * np.int32(_LENGTH)
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(texts))
 
 
 def arrow_type(word: str) -> pa.DataType:
@@ -211,19 +247,15 @@ def _kind_of(value: bytes) -> str:
     return "whole number" if -(2**63) <= int(value[:21]) < 2**63 and len(value) <= 20 else "text"
 
 
-def _members_of(
-    bodies: Sequence[bytes], numbers: Iterable[int], rejected: dict[int, str]
-) -> dict[int, dict[str, bytes]]:
-    """Return the JSON text of each member of the payloads with these numbers; reject those that are no object."""
+def _members_of(bodies: Mapping[int, bytes], rejected: dict[int, str]) -> dict[int, dict[str, bytes]]:
+    """Return the JSON text of each member of payloads, by their numbers; reject those that are no object."""
     found = {}
-    for number in numbers:
+    for number, body in bodies.items():
         try:
-            bodies[number].decode()
-            found[number] = {name: bytes(value).strip() for name, value in _MEMBERS.decode(bodies[number]).items()}
+            body.decode()
+            found[number] = {name: bytes(value).strip() for name, value in _MEMBERS.decode(body).items()}
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            rejected[number] = (
-                "a row is a JSON object, but the payload is not. Let the transform of the target produce one"
-            )
+            rejected[number] = _NO_OBJECT
     return found
 
 
@@ -247,20 +279,20 @@ def _misfit(why: str) -> str:
     return f"the payload does not fit the columns of the table: {why}"
 
 
-def _decode_all(decode: Callable[[bytes], Any], bodies: Sequence[bytes]) -> tuple[list[Any], list[int]]:
-    """Return each payload decoded, or None, and the numbers of those that the decoder rejects."""
-    decoded: list[Any] = []
-    misfits = []
-    for number, body in enumerate(bodies):
+def _decode_all(
+    decode: Callable[[bytes], Any], payloads: pa.Array, first: int, misfits: dict[int, bytes]
+) -> dict[int, Any]:
+    """Return the decoded payloads by their numbers, of which `first` is the first one; keep what does not decode."""
+    decoded = {}
+    for number, payload in enumerate(payloads.to_pylist(), first):
         try:
-            decoded.append(decode(body))
+            decoded[number] = decode(payload or b"")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            decoded.append(None)
-            misfits.append(number)
-    return decoded, misfits
+            misfits[number] = payload or b""
+    return decoded
 
 
-def _column(column: pa.Field, values: list[Any], numbers: Sequence[int], rejected: dict[int, str]) -> pa.Array:
+def _column(column: pa.Field, values: list[Any], numbers: Collection[int], rejected: dict[int, str]) -> pa.Array:
     """Return the values of a column, or reject the rows whose values it cannot hold."""
     if _is_nested(column.type):
         values = [msgspec.to_builtins(value, builtin_types=_TYPES_OF_VALUES) for value in values]

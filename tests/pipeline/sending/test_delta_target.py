@@ -75,8 +75,8 @@ class Lake:
         return DeltaTable(str(self.path)).version()
 
     def rule(self, fields: str = "") -> Any:
-        rules = self.folder / "delta-rules"
-        rules.mkdir(exist_ok=True)
+        rules = self.folder / f"rules-{uuid.uuid4().hex}"
+        rules.mkdir()
         fields = fields if "table:" in fields else f"table: {self.table}, {fields}"
         (rules / "r.yaml").write_text(
             "buses: {b: {source: {type: embedded}}}\n"

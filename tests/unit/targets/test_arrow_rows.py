@@ -124,6 +124,31 @@ def test_ids_of_deliveries_stay_with_their_rows() -> None:
     assert rows.table.to_pylist() == [{"n": n, "delivery_id": str(ids[n])} for n in (0, 2, 3)]
 
 
+def test_rows_of_several_slices_keep_their_order_and_ids() -> None:
+    """Rows that need a second look, new columns and rejected rows lie anywhere among the others."""
+    count = 20_000
+    ids = [uuid.uuid4() for _ in range(count)]
+
+    def body(number: int) -> bytes:
+        if number % 1_000 == 7:
+            return b"no"
+        more = ', "later": 1' if number % 3_000 == 0 else ""
+        return f'{{"text": {number if number % 500 == 0 else json.dumps(str(number))}{more}}}'.encode()
+
+    schema = pa.schema([("delivery_id", pa.string()), ("text", pa.string())])
+    converter = RowConverter(schema, "orders", new_columns="add")
+    bodies = pa.array([body(number) for number in range(count)], pa.binary())
+    rows = converter.convert(pa.array([each.bytes for each in ids], pa.binary(16)), bodies)
+
+    kept = [number for number in range(count) if number % 1_000 != 7]
+    assert sorted(rows.rejected) == [number for number in range(count) if number % 1_000 == 7]
+    assert rows.table["text"].to_pylist() == [str(number) for number in kept]
+    assert rows.table["delivery_id"].to_pylist() == [str(ids[number]) for number in kept]
+    assert [number for number, later in zip(kept, rows.table["later"].to_pylist(), strict=True) if later] == [
+        number for number in kept if number % 3_000 == 0
+    ]
+
+
 def test_members_without_a_column_are_refused_ignored_or_added() -> None:
     """An added column holds all values of its member."""
     columns = [("City", pa.string())]
