@@ -174,7 +174,7 @@ class RowConverter:
             misfits: dict[int, str] = {}
             for position, column in enumerate(schema):
                 if column.name == self.delivery_id:
-                    columns.append(_texts_of_ids(_taken(delivery_ids, decoded)).cast(column.type))
+                    columns.append(_texts_of_ids(_take_ids(delivery_ids, decoded)).cast(column.type))
                 else:
                     values = list(map(attrgetter(f"c{position}"), decoded.values()))
                     columns.append(_column(column, values, decoded, misfits))
@@ -185,7 +185,7 @@ class RowConverter:
                 del decoded[number]
 
 
-def _taken(ids: pa.Array, numbers: Collection[int]) -> pa.Array:
+def _take_ids(ids: pa.Array, numbers: Collection[int]) -> pa.Array:
     """Return the ids with these numbers; usually they are adjacent."""
     first = next(iter(numbers), 0)
     if all(number == place for place, number in enumerate(numbers, first)):
