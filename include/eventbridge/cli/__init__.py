@@ -32,6 +32,7 @@ from eventbridge.cli import (
     sql,
     stats,
     status,
+    tables,
     targets,
     tokens,
 )
@@ -88,6 +89,7 @@ _GROUPS = (
     ("schemas", schemas.app),
     ("plugins", plugins.app),
     ("quality", quality.app),
+    ("tables", tables.app),
     ("tokens", tokens.app),
     ("ledger", installation.ledger_app),
 )

@@ -18,6 +18,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         'sql "SELECT rule, count(*) AS attempts FROM attempts GROUP BY rule ORDER BY attempts DESC"',
         """sql "SELECT event->>'$.data.amount' AS amount, count(*) FROM events GROUP BY 1" --from 7d -o json""",
     ),
+    "tables register": ("tables register lake", "tables register lake --namespace archive -o json"),
     "heartbeat": ("heartbeat https://uptime.example.com/eventbridge", "heartbeat -o json"),
     "serve": ("serve", "serve --host 0.0.0.0 --port 8090"),
     "mcp": ("mcp", "mcp --payloads", "mcp --http --port 8091"),
