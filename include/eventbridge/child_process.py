@@ -101,15 +101,23 @@ class Child:
 
 
 class Children:
-    """The children of this process that run the `main` of one module."""
+    """The children of this process that run one function of a module, by default its `main`."""
 
-    def __init__(self, module: str, what: str, *options: str, max_idle: int = 2, variables: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        module: str,
+        what: str,
+        *options: str,
+        main: str = "main",
+        max_idle: int = 2,
+        variables: Sequence[str] = (),
+    ) -> None:
         """`what` says what the process does; it ends a sentence in messages. `options` are options for Python.
 
         `variables` are the names of environment variables that the children get in addition to those that all children
         get.
         """
-        program = f"import sys; sys.path[:] = sys.argv[1:]; from {module} import main; main()"
+        program = f"import sys; sys.path[:] = sys.argv[1:]; from {module} import {main}; {main}()"
         self._command = [sys.executable, "-W", "ignore", *options, "-c", program]
         self._what = what
         self._variables = variables

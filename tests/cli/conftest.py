@@ -103,13 +103,13 @@ class Shop:
         ]
         return self.write("orders.jsonl", *map(json.dumps, lines))
 
-    def deliver(self, **settings: str) -> Idle:
+    def deliver(self, runner: str = "orders", **settings: str) -> Idle:
         """Deliver until idle, routing in this process: what `eventbridge deliver` does with Spark."""
         runtime = open_runtime(
             Settings.from_mapping(self.environ | settings), connections_from_environment(self.environ)
         )
         try:
-            return deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store), wait_seconds=SOON_SECONDS)
+            return deliver_until_idle(runtime, runner, InProcessRouter(runtime.store), wait_seconds=SOON_SECONDS)
         finally:
             runtime.close()
 

@@ -6,10 +6,16 @@ import csv
 import io
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cli.conftest import Result, Shop
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.runtime.open import open_runtime
+from eventbridge.upkeep.maintain import maintain
 
 Run = Callable[..., Result]
 
@@ -212,3 +218,48 @@ def test_a_query_that_reads_too_much_says_how_to_read_less(
     assert (few.code, few.json) == (0, [{"n": 6}])
     assert many.code == 2
     assert "Choose a shorter range with --from and --to, or name fewer columns" in many.err
+
+
+TWO_RUNNERS = """
+buses:
+  orders:
+    source: {{type: embedded, start_at: earliest}}
+rules:
+  first: {{bus: orders, pattern: {{type: [order.placed]}}, targets: {{one: {{type: file, path: one.jsonl}}}}}}
+  second:
+    bus: orders
+    runner: audit
+    pattern: {{type: [order.placed]}}
+    targets: {{two: {{type: file, path: two.jsonl}}}}
+"""
+
+
+def test_an_event_that_two_runners_landed_is_one_row(shop: Shop, eventbridge: Run) -> None:
+    """Each runner has its own batch and deliveries; the event is counted once, also if its key is not asked for."""
+    (shop.rules / "orders.yaml").write_text(TWO_RUNNERS.format())
+    eventbridge("events", "publish", "orders", shop.orders(1, 2, 3))
+    shop.deliver()
+    shop.deliver(runner="audit")
+
+    events = "SELECT count(*) AS n, count(DISTINCT type) AS types FROM events"
+    assert eventbridge("sql", events, "--json").json == [{"n": 3, "types": 1}]
+    assert eventbridge("sql", "SELECT runner FROM batches ORDER BY 1", "--csv").out.split()[1:] == ["audit", "orders"]
+    assert eventbridge("sql", "SELECT count(*) AS n FROM deliveries", "--json").json == [{"n": 6}]
+
+
+def test_a_note_says_what_retention_has_removed(shop: Shop, eventbridge: Run) -> None:
+    """Deliveries are kept for a shorter time than events; they are missing, and the events are still there."""
+    eventbridge("events", "publish", "orders", shop.orders(1, 2, 3))
+    shop.deliver()
+    settings = Settings.from_mapping(shop.environ | {"EVENTBRIDGE_RETENTION_DELIVERIES": "1d"})
+    two_days_later = datetime.now(UTC) + timedelta(days=2)
+    runtime = open_runtime(settings, connections_from_environment({}), clock=lambda: two_days_later)
+    maintain(runtime)
+    runtime.close()
+
+    count = "SELECT (SELECT count(*) FROM deliveries) AS deliveries, (SELECT count(*) FROM events) AS events"
+    found = eventbridge("sql", count, "--json")
+
+    assert found.json == [{"deliveries": 0, "events": 3}]
+    assert "Note: deliveries: files of batches planned up to 20" in found.err
+    assert "events: files" not in found.err

@@ -24,7 +24,7 @@ def test_the_page_is_up_to_date() -> None:
 
     assert text == page(), "run: PYTHONPATH=tests python -m docs.sql_tables"
     assert f"| {MAX_BYTES >> 20:,} MB |" in text
-    assert f"| {sql_messages.TABLE_MEMORY.replace('GB', ' GB')} |" in text
+    assert f"| {sql_messages.LARGE.tables.replace('GB', ' GB')} |" in text
     assert f"| {sql_messages.SECONDS:g} s |" in text
 
 

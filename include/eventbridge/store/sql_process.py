@@ -24,8 +24,17 @@ _GRACE_SECONDS: Final = 5.0
 
 
 def main() -> None:
-    """Process requests until the pipe is closed or no query arrives for a minute."""
-    requests, responses = open_pipes(sql_messages.ADDRESS_BYTES)
+    """Process requests within `SMALL` memory until the pipe is closed or no query arrives for a minute."""
+    _process_requests(sql_messages.SMALL)
+
+
+def main_large() -> None:
+    """Process requests like `main`, within `LARGE` memory."""
+    _process_requests(sql_messages.LARGE)
+
+
+def _process_requests(memory: sql_messages.Memory) -> None:
+    requests, responses = open_pipes(memory.address_bytes)
     database: duckdb.DuckDBPyConnection | None = None
     while message := _message(requests):
         kind, body = message
@@ -34,7 +43,7 @@ def main() -> None:
             database.close()
         try:
             if kind == sql_messages.BEGIN:
-                database = _open()
+                database = _open(memory)
                 replies = [(sql_messages.DONE, b"")]
             else:
                 assert database is not None, "the first message opens the database"
@@ -59,11 +68,14 @@ def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
     if len(head) < sql_messages.HEAD.size:
         return None
     kind, length = sql_messages.HEAD.unpack(head)
-    return kind, pipe.read(length)
+    try:
+        return kind, pipe.read(length)
+    except MemoryError:  # the caller reports that the process has ended
+        return None
 
 
-def _open() -> duckdb.DuckDBPyConnection:
-    database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": sql_messages.TABLE_MEMORY})
+def _open(memory: sql_messages.Memory) -> duckdb.DuckDBPyConnection:
+    database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": memory.tables})
     for option, value in (
         ("temp_directory", "''"),  # otherwise SQL could read files there and fill the disk
         ("autoinstall_known_extensions", "false"),
@@ -73,6 +85,9 @@ def _open() -> duckdb.DuckDBPyConnection:
         ("TimeZone", "'UTC'"),
     ):
         database.execute(f"SET {option} = {value}")
+    if memory.compressed:
+        database.execute("ATTACH ':memory:' AS stored (COMPRESS true)").fetchall()
+        database.execute("USE stored").fetchall()
     return database
 
 

@@ -24,6 +24,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _START_SECONDS: Final = 120.0
 
 children: Final = Children("eventbridge.store.sql_process", "asks DuckDB", "-S")
+_large_children: Final = Children("eventbridge.store.sql_process", "asks DuckDB", "-S", main="main_large")
 
 
 class SqlRefused(Exception):
@@ -37,8 +38,9 @@ class SqlLimited(Exception):
 class Database:
     """An empty database in the process; fill its tables first, then query it."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, memory: sql_messages.Memory) -> None:
         self._child = child
+        self._memory = memory
         self._send(sql_messages.BEGIN, [])
         self._response(_START_SECONDS)
 
@@ -72,7 +74,7 @@ class Database:
         try:
             self._child.send((sql_messages.HEAD.pack(kind, sum(map(len, parts))), *parts))
         except ChildEnded:
-            raise SqlLimited(_ENDED_BY_LIMIT) from None
+            raise self._ended_by_limit() from None
 
     def _response(self, seconds: float | None = None, max_bytes: int | None = None) -> bytes:
         """Return the process's response to the last message, waiting at most `seconds` (by default `SECONDS`)."""
@@ -86,40 +88,41 @@ class Database:
         except ChildLate:
             raise SqlLimited(f"takes more than {allowed:g} s") from None
         except ChildEnded:
-            raise SqlLimited(_ENDED_BY_LIMIT) from None
+            raise self._ended_by_limit() from None
         if kind == sql_messages.MEMORY:
-            raise SqlLimited(f"takes more than {sql_messages.TABLE_MEMORY} of memory")
+            raise SqlLimited(f"takes more than {self._memory.tables} of memory")
         if kind not in (sql_messages.DONE, sql_messages.TABLE):
             raise SqlRefused(content.decode())
         return content
 
-
-#: The end of a message if the kernel, or DuckDB itself, ended the process.
-_ENDED_BY_LIMIT: Final = f"takes more than {sql_messages.TABLE_MEMORY} of memory, or crashes DuckDB"
+    def _ended_by_limit(self) -> SqlLimited:
+        """Return the error if the kernel, or DuckDB itself, ended the process."""
+        return SqlLimited(f"takes more than {self._memory.tables} of memory, or crashes DuckDB")
 
 
 @contextmanager
-def database() -> Iterator[Database]:
+def database(memory: sql_messages.Memory = sql_messages.SMALL) -> Iterator[Database]:
     """Yield an empty database; its process ends after an interruption, or any failure but SqlRefused.
 
     Raises InfrastructureError if no process can be started.
     """
-    child, opened = _open()
+    of_memory = _large_children if memory is sql_messages.LARGE else children
+    child, opened = _open(of_memory, memory)
     try:
         yield opened
     except SqlRefused:
-        children.give_back(child)
+        of_memory.give_back(child)
         raise
     except BaseException:
         child.end()
         raise
-    children.give_back(child)
+    of_memory.give_back(child)
 
 
-def _open() -> tuple[Child, Database]:
+def _open(children: Children, memory: sql_messages.Memory) -> tuple[Child, Database]:
     while child := children.idle():
         try:
-            return child, Database(child)
+            return child, Database(child, memory)
         except SqlLimited:  # it has just exited, because it was idle for too long or this machine lacks memory
             child.end()
         except BaseException:
@@ -127,7 +130,7 @@ def _open() -> tuple[Child, Database]:
             raise
     child = children.start()
     try:
-        return child, Database(child)
+        return child, Database(child, memory)
     except BaseException:
         child.end()
         raise

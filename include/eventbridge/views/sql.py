@@ -27,7 +27,7 @@ from eventbridge.errors import (
 from eventbridge.processes import check_cancelled
 from eventbridge.progress import Progress, unreported
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.store import columns
+from eventbridge.store import columns, sql_messages
 from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, database
 from eventbridge.views.sql_files import read_file
 from eventbridge.views.sql_tables import (
@@ -47,11 +47,13 @@ from eventbridge.views.sql_tables import (
 )
 
 #: The maximum bytes of a query's tables, as Arrow holds them.
-MAX_BYTES: Final = 1 << 30
+MAX_BYTES: Final = 2 << 30
 #: The maximum bytes of a result.
 _MAX_RESULT_BYTES: Final = 256 << 20
 #: The bytes that are passed to DuckDB at a time.
 _FILL_BYTES: Final = 32 << 20
+#: DuckDB compresses its tables each time that it has got so many bytes.
+_COMPRESS_BYTES: Final = 256 << 20
 #: The number of files that are read at a time, if they have at most this many rows together.
 _FILES_AT_ONCE: Final = 8
 _ROWS_AT_ONCE: Final = 50_000
@@ -138,7 +140,7 @@ def run_sql(
     names, found = _check(query)
     result = SqlResult(found, reads=bool(names.tables) and not names.describes)
     try:
-        with database() as opened:
+        with database(sql_messages.LARGE) as opened:
             if names.describes:
                 _fill_empty(opened)
             else:
@@ -162,7 +164,7 @@ def _check(query: str) -> tuple[_Names, tuple[ResultColumn, ...]]:
     """Return what a query names, and the columns of its result. Raises UserError if it is not one valid SELECT."""
     text = query.replace("'", "''")
     try:
-        with database() as opened:
+        with database(sql_messages.LARGE) as opened:
             _fill_empty(opened)
             (tree,) = opened.ask([f"SELECT json_serialize_sql('{text}') AS tree"])
             names = _names(json.loads(tree["tree"][0].as_py()), query)
@@ -252,14 +254,14 @@ def _fill_from_files(
     stored = f"all_{table.name}" if hidden else table.name
     all_wanted = [*(wanted or table.select(table.times)), *hidden]
     opened.fill(_create(table, all_wanted, stored), _empty(table, all_wanted))
-    waiting: list[pa.Table] = []
-    for each in reading.read(table, all_wanted, found.files):
-        waiting.append(each)
-        if sum(part.nbytes for part in waiting) > _FILL_BYTES:
-            _insert(opened, stored, all_wanted, waiting)
-            waiting = []
-    if waiting:
-        _insert(opened, stored, all_wanted, waiting)
+    insert = f"INSERT INTO {stored} SELECT {_expressions(all_wanted)} FROM part"
+    uncompressed = 0
+    for part in _in_parts(reading.read(table, all_wanted, found.files)):
+        opened.fill(insert, part)
+        uncompressed += part.nbytes
+        if uncompressed > _COMPRESS_BYTES:
+            opened.fill("CHECKPOINT", _empty(table, all_wanted))
+            uncompressed = 0
     if hidden:
         shown = ", ".join(f'"{each.name}"' for each in all_wanted if each not in hidden)
         key = ", ".join(f'"{each.name}"' for each in hidden if each.name != FILE_NUMBER)
@@ -273,8 +275,18 @@ def _create(table: SqlTable, wanted: Sequence[Column], name: str = "") -> str:
     return f"CREATE TABLE {name or table.name} AS SELECT {_expressions(wanted)} FROM part"
 
 
-def _insert(opened: Database, name: str, wanted: Sequence[Column], tables: list[pa.Table]) -> None:
-    opened.fill(f"INSERT INTO {name} SELECT {_expressions(wanted)} FROM part", pa.concat_tables(tables))
+def _in_parts(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of tables in larger tables."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for each in tables:
+        waiting.append(each)
+        size += each.nbytes
+        if size > _FILL_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def _expressions(wanted: Sequence[Column]) -> str:

@@ -136,7 +136,7 @@ def busy_seconds() -> float:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == os.getpid() and b"sql_process" in (folder / "cmdline").read_bytes():
+            if int(fields[1]) == os.getpid() and b"sql_process import main;" in (folder / "cmdline").read_bytes():
                 found += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return found
 
