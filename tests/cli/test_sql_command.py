@@ -188,14 +188,17 @@ def test_a_query_comes_from_standard_input(delivered: Shop, eventbridge: Run) ->
     ("query", "message"),
     [
         ("SELECT rulle FROM deliveries", 'column "rulle" not found'),
-        ("SELECT * FROM letters", "Table with name letters does not exist"),
+        (
+            "SELECT * FROM letters",
+            'Table with name letters does not exist! Did you mean "dead_letters"? The tables are',
+        ),
         ("SELCT 1", 'syntax error at or near "SELCT"'),
         ("DELETE FROM events", "only SELECT can be run"),
         ("WITH x AS (INSERT INTO events (bus) VALUES ('a') RETURNING 1) FROM x", "only SELECT can be run"),
         ("SELECT 1; SELECT 2", "several statements"),
         (" ; ", "the query is empty"),
         ("SELECT * FROM query('FROM events')", "query() is not available"),
-        ("SELECT event_id::INT FROM events", "fails on the data: Conversion Error"),
+        ("SELECT event_id::INT FROM events", "fails on the data: Could not convert string 'o0' to INT32"),
     ],
 )
 def test_a_query_that_cannot_be_run_is_refused(delivered: Shop, eventbridge: Run, query: str, message: str) -> None:
@@ -218,6 +221,16 @@ def test_a_query_that_reads_too_much_says_how_to_read_less(
     assert (few.code, few.json) == (0, [{"n": 6}])
     assert many.code == 2
     assert "Choose a shorter range with --from and --to, or name fewer columns" in many.err
+
+
+def test_an_event_that_was_published_again_later_has_one_row_a_delivery(shop: Shop, eventbridge: Run) -> None:
+    """Both batches deliver it under the same id; the events are two messages."""
+    for _ in range(2):
+        eventbridge("events", "publish", "orders", shop.orders(1))
+        shop.deliver()
+
+    counts = "SELECT (SELECT count(*) FROM deliveries) AS deliveries, (SELECT count(*) FROM events) AS events"
+    assert eventbridge("sql", counts, "--json").json == [{"deliveries": 1, "events": 2}]
 
 
 TWO_RUNNERS = """

@@ -152,7 +152,9 @@ def run_sql(
                 max_bytes=_MAX_RESULT_BYTES,
             )
     except SqlRefused as error:
-        raise UserError(f"the query fails on the data: {error}. TRY_CAST and TRY return null instead") from None
+        raise UserError(
+            f"the query fails on the data: {_sentence(error)} TRY_CAST and TRY return null instead"
+        ) from None
     except SqlLimited as error:
         raise UserError(f"the query {error}. {_NARROWER}") from None
     result.is_cut = table.num_rows > limit
@@ -172,10 +174,16 @@ def _check(query: str) -> tuple[_Names, tuple[ResultColumn, ...]]:
                 [f"SELECT column_name AS name, column_type AS type FROM (DESCRIBE SELECT * FROM (\n{query}\n))"]
             )
     except SqlRefused as error:
-        raise UserError(f"the query cannot be run: {error}. {_HELP}") from None
+        raise UserError(f"the query cannot be run: {_sentence(error)} {_HELP}") from None
     except SqlLimited as error:
         raise UserError(f"the query {error}. Write a simpler one") from None
     return names, tuple(ResultColumn(**row) for row in found.to_pylist())
+
+
+def _sentence(error: SqlRefused) -> str:
+    """Return DuckDB's message on one line, without the name of its class of errors."""
+    text = re.sub(r"^[\w ]+ Error: ", "", " ".join(str(error).split()))
+    return text if text.endswith(("?", ".", "!")) else f"{text}."
 
 
 def _names(tree: dict[str, Any], query: str) -> _Names:
@@ -265,9 +273,10 @@ def _fill_from_files(
     if hidden:
         shown = ", ".join(f'"{each.name}"' for each in all_wanted if each not in hidden)
         key = ", ".join(f'"{each.name}"' for each in hidden if each.name != FILE_NUMBER)
-        newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {FILE_NUMBER} DESC) = 1"
+        newest = f"SELECT {key}, max({FILE_NUMBER}) FROM {stored} GROUP BY {key}"
         opened.fill(
-            f"CREATE VIEW {table.name} AS SELECT {shown} FROM {stored} QUALIFY {newest}", _empty(table, all_wanted)
+            f"CREATE VIEW {table.name} AS SELECT {shown} FROM {stored} WHERE ({key}, {FILE_NUMBER}) IN ({newest})",
+            _empty(table, all_wanted),
         )
 
 

@@ -357,11 +357,10 @@ def find_files(runtime: Runtime, table: SqlTable, since: datetime, until: dateti
 
 
 def _is_repeated(table: SqlTable, files: Sequence[TableFile]) -> bool:
-    """Return whether several runners landed a bus, or whether deliveries were settled again after their first batch."""
+    """Return whether several runners may have landed an event, or several batches settled a delivery."""
     if table is EVENTS:
         return len({(each.batch.bus, each.batch.runner) for each in files}) > len({each.batch.bus for each in files})
-    batches = {each.batch.batch_id for each in files}
-    return table is DELIVERIES and (len(files) > len(batches) or any(each.batch.kind != "normal" for each in files))
+    return table is DELIVERIES and len(files) > 1
 
 
 def notes_of(found: Mapping[str, TableFiles]) -> list[str]:
