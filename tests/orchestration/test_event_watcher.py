@@ -133,6 +133,12 @@ def position(home: Path) -> Any:
         return connection.execute(asset_watcher.select()).one_or_none()
 
 
+def positions(home: Path) -> dict[str, int]:
+    """Return the number of the last recorded asset event of each asset."""
+    with closing(Ledger.open(f"sqlite:///{home}/ledger.sqlite")) as ledger, ledger.database.reading() as connection:
+        return {row.asset: row.sequence for row in connection.execute(asset_watcher.select())}
+
+
 async def begun(home: Path) -> None:
     """Wait until the watcher has a position."""
     await until(lambda: position(home) is not None)
@@ -359,6 +365,44 @@ def test_two_watchers_of_an_asset_on_one_bus_need_names(home: Path, caplog: pyte
         await until(lambda: runner.ids() == ["o2", "o1"])
 
     watch(steps)
+
+
+def test_assets_with_one_trigger_get_the_same_events(home: Path) -> None:
+    """Airflow runs equal watchers of several assets as one trigger; an asset that joins misses nothing from then on."""
+
+    async def before(runner: Runner) -> None:
+        runner.start(EventBridgeWatcher("orders", PLACED), "a")
+        await until(lambda: any(each.offsets for each in subscriptions_of("orders")))
+        publish(home, "o1")
+        await until(lambda: runner.ids("a") == ["o1"])
+        await until(lambda: positions(home) == {"a": 1})
+
+    async def after(runner: Runner) -> None:
+        publish(home, "o2")
+        runner.start(EventBridgeWatcher("orders", PLACED), "a", "b")
+        await until(lambda: runner.ids("a") == ["o2"])
+        publish(home, "o3")
+        await until(lambda: positions(home) == {"a": 3, "b": 3})
+
+    watch(before)
+    runner = watch(after)
+
+    assert runner.ids("a") == runner.ids("b") == ["o2", "o3"]
+
+
+def test_a_watcher_does_not_make_asset_events_of_its_own_asset_events(home: Path) -> None:
+    """The listener publishes each asset event, which would match a watcher of that bus without a pattern, forever."""
+    changed = {"type": "org.apache.airflow.asset.changed"}
+
+    async def steps(runner: Runner) -> None:
+        runner.start(EventBridgeWatcher("orders"), "orders")
+        await begun(home)
+        publish(home, "own", **changed, data={"asset": {"name": "orders"}})
+        publish(home, "other", **changed, data={"asset": {"name": "lake"}})
+        publish(home, "odd", **changed, data="text")
+        await until(lambda: len(runner.ids()) == 2)
+
+    assert watch(steps).ids() == ["other", "odd"]
 
 
 def test_a_micro_batch_has_many_events(home: Path) -> None:

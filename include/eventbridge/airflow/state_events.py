@@ -22,6 +22,7 @@ TYPE_PREFIX = "org.apache.airflow."
 #: The type of the events for which `failed_runs_last_hour` is determined before they are published.
 RUN_FAILED = f"{TYPE_PREFIX}dag_run.failed"
 CHANGES_DROPPED = f"{TYPE_PREFIX}changes.dropped"
+ASSET_CHANGED = f"{TYPE_PREFIX}asset.changed"
 
 #: The maximum length of the text of an error.
 ERROR_LENGTH = 1_000
