@@ -39,7 +39,7 @@ def read_record(record: Path) -> dict[str, PathRecord]:
 def compare(
     rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, PathRecord], files: Path
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name, difference) for every target; "" if the target has exactly the deliveries of the reconciliation.
+    """Yield (name, difference) for each HTTP or file target; "" if it has exactly the deliveries of the reconciliation.
 
     `files` is the folder to which the paths of file targets are relative. A duplicate is not a difference: delivery is
     at least once, and a duplicate has the same webhook-id.
@@ -50,7 +50,7 @@ def compare(
             name = f"{rule.name}/{target.name}"
             if isinstance(target, FileFields):
                 yield name, _file(found, files / target.path)
-            else:
+            elif isinstance(target, HttpFields):
                 yield name, _http(found, record.get(receiver_path(target), PathRecord()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from demo.airflow import Airflow
-from demo.config import ROOT, RULES_FOLDER, new_config, product_settings
+from demo.config import ROOT, RULES_FOLDER, USER, new_config, product_settings
 from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
@@ -91,16 +92,18 @@ def loops() -> Mapping[str, str]:
 def directed(tmp_path_factory: pytest.TempPathFactory, loops: Mapping[str, str]) -> Iterator[RunningEnvironment]:
     """Start an environment with batches that are late after 6 s, a target that takes 15 s, and a quota.
 
-    It has DAGs of users too, those of examples/dags among them, and publishes changes in Airflow.
+    It has DAGs of users too, those of examples/dags among them, publishes changes in Airflow, and has the connection
+    `jobs`, with which rules start DAGs.
     """
     folder = tmp_path_factory.mktemp("environment")
     dags = shutil.copytree(ROOT / "dags", folder / "dags", ignore=shutil.ignore_patterns("__pycache__"))
-    for dag in (Path(__file__).with_name("load_orders_dag.py"), *(ROOT / "examples" / "dags").glob("*.py")):
+    own = [Path(__file__).with_name(name) for name in ("load_orders_dag.py", "started_dags.py")]
+    for dag in (*own, *(ROOT / "examples" / "dags").glob("*.py")):
         shutil.copy(dag, dags)
     settings = {**_RARELY_PARSED, **loops, "EVENTBRIDGE_BATCH_LATE_AFTER": "6", "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     settings |= {"EVENTBRIDGE_STORE_MAX_SIZE": str(QUOTA), "EVENTBRIDGE_AIRFLOW_BUS": "airflow"}
     settings["AIRFLOW__CORE__DAGS_FOLDER"] = str(dags)
-    with _environment(folder / "demo", _RULES / "directed", "file", settings) as running:
+    with _environment(folder / "demo", _RULES / "directed", "file", settings, jobs=True) as running:
         yield running
 
 
@@ -121,8 +124,16 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnvironment
 
 
 @contextmanager
-def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[RunningEnvironment]:
-    services = Services(new_config(folder, rules_folder=rules, settings=dict(settings), store=store))
+def _environment(
+    folder: Path, rules: Path, store: str, settings: Mapping[str, str], *, jobs: bool = False
+) -> Iterator[RunningEnvironment]:
+    config = new_config(folder, rules_folder=rules, settings=dict(settings), store=store)
+    if jobs:
+        jobs_connection = json.dumps(
+            {"conn_type": "http", "host": config.url, "login": USER, "password": config.password}
+        )
+        config.settings.update(AIRFLOW_CONN_JOBS=jobs_connection, EVENTBRIDGE_CONN_JOBS=jobs_connection)
+    services = Services(config)
     before = signal.signal(
         signal.SIGTERM, signal.default_int_handler
     )  # a test run that is terminated stops its services

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from end_to_end.looks import earlier, run_state, takes
-from end_to_end.running import QUOTA, RunningEnvironment
+from end_to_end.running import QUOTA, RunningEnvironment, delivery_of
 from pipeline.delivering import operational_events
 
 from eventbridge.control.publish import publish_events
@@ -85,14 +85,16 @@ def test_a_streaming_task_delivers_and_a_killed_one_loses_nothing(directed: Runn
 def test_changes_of_a_users_dag_are_events(directed: RunningEnvironment) -> None:
     """Each change of runs, tries and assets is an event; a rule reports that the DAG failed twice in an hour.
 
-    EventBridge's own DAGs, which run meanwhile, cause no events.
+    EventBridge's own DAGs, which run meanwhile, cause no events. Another rule starts a DAG when an asset has many rows.
     """
     for _ in range(2):
         ran(directed, "load_orders", {}, "failed")
     directed.until("the second failure is reported", lambda: directed.requests("/healthy/failing-dags"))
 
-    directed.until("the last task's process has published", lambda: len(published(directed, "airflow")) >= 18)
-    events = published(directed, "airflow")
+    directed.until("the DAG starts for both changes", lambda: len(directed.runs("report_orders")) == 2)
+    assert [run["conf"] for run in directed.runs("report_orders")] == [{"rows": 5000}] * 2
+    directed.until("the last task's process has published", lambda: len(changes_of(directed, "load_orders")) >= 18)
+    events = changes_of(directed, "load_orders")
     kinds = Counter(event["type"].removeprefix("org.apache.airflow.") for event in events)
     assert kinds == {
         "dag_run.running": 2,
@@ -105,12 +107,26 @@ def test_changes_of_a_users_dag_are_events(directed: RunningEnvironment) -> None
     }
     assert len({event["id"] for event in events}) == len(events)
     data = [event["data"] for event in events]
-    assert {each.get("dag_id") or each["source_dag_id"] for each in data} == {"load_orders"}
+    dags = {dag_of(each) for each in published(directed, "airflow")}
+    assert not [each for each in dags if each.startswith("eventbridge_")]
     assert [each["extra"] for each in data if "asset" in each] == [{"rows": 5000}] * 2
     assert sorted(each["failed_runs_last_hour"] for each in data if "failed_runs_last_hour" in each) == [1, 2]
     assert {each["error"] for each in data if each.get("error_type")} == {"there are no rows"}
     assert all(each["tags"] == ["team:sales"] and each["owner"] == "sales" for each in data if "asset" not in each)
     assert len(directed.requests("/healthy/failing-dags")) == 1
+
+
+def test_an_event_starts_a_dag_whose_failure_is_an_event(directed: RunningEnvironment) -> None:
+    """The run has the id of the delivery, and the order as its conf; a rule reports only the run that failed."""
+    directed.publish("large", range(2))
+    accepted, refused = (delivery_of("large", number, "large-orders", "review") for number in range(2))
+    directed.until("both runs are started", lambda: len(directed.runs("review_order")) == 2)
+    until_ended(directed, "review_order", accepted, "success")
+    until_ended(directed, "review_order", refused, "failed")
+    directed.until("the failure is reported", lambda: directed.requests("/healthy/failed-reviews"))
+
+    assert {run["dag_run_id"]: run["conf"]["n"] for run in directed.runs("review_order")} == {accepted: 0, refused: 1}
+    assert len(directed.requests("/healthy/failed-reviews")) == 1
 
 
 def test_a_rule_is_paused_and_resumed(directed: RunningEnvironment) -> None:
@@ -485,6 +501,17 @@ def published(directed: RunningEnvironment, bus: str) -> list[dict[str, Any]]:
     with closing(directed.runtime.open_source(directed.runtime.rule_files().buses[bus])) as source:
         blocks = [source.read(each, source.earliest(each), source.end(each)) for each in source.partitions()]
         return [json.loads(message.body) for block in blocks for message in messages_of(block)]
+
+
+def changes_of(directed: RunningEnvironment, dag_id: str) -> list[dict[str, Any]]:
+    """Return the published changes of a DAG's runs and task instances, and of the assets that it has changed."""
+    return [each for each in published(directed, "airflow") if dag_of(each) == dag_id]
+
+
+def dag_of(change: Mapping[str, Any]) -> str:
+    """Return the id of the DAG that a change in Airflow concerns."""
+    data = change["data"]
+    return str(data.get("dag_id") or data["source_dag_id"])
 
 
 def until_ended(directed: RunningEnvironment, dag_id: str, run_id: str, state: str) -> None:

@@ -52,7 +52,16 @@ bundle.initialize()
 bag = BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
 assert not bag.import_errors, bag.import_errors
 sync_bag_to_db(bag, bundle.name, bundle_version=bundle.get_current_version())
-assert bag.dags[sys.argv[1]].test().state == "success"
+for dag_id in sys.argv[1:]:
+    assert bag.dags[dag_id].test().state == "success"
+"""
+
+_PUBLISH = """
+from airflow.sdk import DAG
+from eventbridge.airflow.publish import PublishEventsOperator
+paid = {"specversion": "1.0", "source": "/shop", "type": "order.paid"}
+with DAG("import_orders", schedule=None):
+    PublishEventsOperator(task_id="publish", bus="orders", events=[paid, paid])
 """
 
 
@@ -64,15 +73,16 @@ def without_schema_urls(value: Any) -> Any:
     return [without_schema_urls(each) for each in value] if isinstance(value, list) else value
 
 
-def test_a_push_reports_its_datasets_as_the_page_shows(tmp_path: Path) -> None:
+def test_tasks_report_their_datasets_as_the_page_shows(tmp_path: Path) -> None:
     """A run of the real DAG, with the variables and the rule of the page, writes the event of the page into the file.
 
-    The batch is already routed, so that the run needs no Spark.
+    The batch is already routed, so that the run needs no Spark. A task of a user that publishes has the bus as output.
     """
     dags, rules, files = tmp_path / "dags", tmp_path / "rules", tmp_path / "deliveries"
     for folder in (dags, rules, files):
         folder.mkdir()
     (dags / "deliver.py").write_text((ROOT / "dags" / "eventbridge_deliver_events.py").read_text())
+    (dags / "import_orders.py").write_text(_PUBLISH)
     (rules / "orders.yaml").write_text(RULES)
     settings = Settings(home=tmp_path / "home", rules_folder=rules, batch_timeout=600)
     runtime = open_runtime(settings, connections_from_environment({}))
@@ -87,7 +97,7 @@ def test_a_push_reports_its_datasets_as_the_page_shows(tmp_path: Path) -> None:
     variables = {name: value.replace("/tmp/lineage.jsonl", str(written)) for name, value in VARIABLES.items()}
 
     run = subprocess.run(
-        [sys.executable, "-c", _RUN, "eventbridge_deliver_orders"],
+        [sys.executable, "-c", _RUN, "eventbridge_deliver_orders", "import_orders"],
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "EVENTBRIDGE"))},
             "AIRFLOW_HOME": str(tmp_path / "airflow"),
@@ -107,16 +117,15 @@ def test_a_push_reports_its_datasets_as_the_page_shows(tmp_path: Path) -> None:
 
     assert run.returncode == 0, run.stdout[-3_000:] + run.stderr[-3_000:]
     events = [json.loads(line) for line in written.read_text().splitlines()]
-    (pushed,) = [
-        each
-        for each in events
-        if each["job"]["name"] == "eventbridge_deliver_orders.push" and each["eventType"] == "COMPLETE"
-    ]
+    completed = {each["job"]["name"]: each for each in events if each["eventType"] == "COMPLETE"}
+    pushed, published = completed["eventbridge_deliver_orders.push"], completed["import_orders.publish"]
     found = without_schema_urls({name: pushed[name] for name in ("inputs", "outputs")})
     assert found == json.loads(SHOWN.replace("/srv/deliveries", str(files)))
     assert pushed["job"]["namespace"] == "shop"
     size = found["outputs"][0]["outputFacets"]["outputStatistics"]["size"]
     assert (files / "big-orders.jsonl").stat().st_size == size + len("\n")
+    assert [(each["namespace"], each["name"]) for each in published["outputs"]] == [("eventbridge://shop", "orders")]
+    assert published["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2
 
 
 CONNECTIONS = {

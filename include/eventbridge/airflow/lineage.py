@@ -35,6 +35,7 @@ from eventbridge.rules import Target as TargetRule
 from eventbridge.runtime.open import open_runtime
 
 if TYPE_CHECKING:
+    from eventbridge.control.publish import Published
     from eventbridge.delivery.push import PushReport
     from eventbridge.model.event_schema import EventSchema
     from eventbridge.runtime.runtime import Runtime
@@ -83,6 +84,22 @@ def streaming_lineage(runner: str, summary: StreamingSummary | None) -> Operator
         return _Lineage(runtime, rules, dict.fromkeys(buses, summary.events)).describe(written)
 
 
+def publish_lineage(published: Published | None) -> OperatorLineage[Any, Any]:
+    """Return the dataset that a task published to: the topic, or the embedded bus."""
+    if published is None:
+        return OperatorLineage()
+    with closing(_open()) as runtime:
+        names = _Lineage(runtime, runtime.rule_set(), {published.bus: 0}).names_of_bus(published.bus)
+    facet = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=published.count)
+    chosen = [each for each in names if len(names) == 1 or each.name == published.topic]
+    return OperatorLineage(
+        outputs=[
+            OutputDataset(namespace=each.namespace, name=each.name, outputFacets={"outputStatistics": facet})
+            for each in chosen
+        ]
+    )
+
+
 def _open() -> Runtime:
     return open_runtime(airflow_settings(), CachedConnections(_CONNECTION_SECONDS))
 
@@ -112,7 +129,7 @@ class _Lineage:
         self._read = read
         locations = runtime.settings.target_locations
         self._names = DatasetNames(conf.namespace(), runtime.connections, locations)
-        self._buses = {name: self._bus_datasets(name) for name in read if name in rules.buses}
+        self._buses = {name: self.names_of_bus(name) for name in read if name in rules.buses}
         self._schemas = {name: runtime.ledger.schemas.find(_MAX_TYPES, bus=name) for name in self._buses}
 
     def describe(self, written: Mapping[Key, Written]) -> OperatorLineage[Any, Any]:
@@ -128,7 +145,8 @@ class _Lineage:
             outputs=[self._output(name, output) for name, output in outputs.items()],
         )
 
-    def _bus_datasets(self, name: str) -> list[DatasetName]:
+    def names_of_bus(self, name: str) -> list[DatasetName]:
+        """Return the datasets of a bus, or a name of EventBridge's own if its connection is unusable."""
         try:
             return self._names.bus_names(self._rules.buses[name])
         except EventBridgeError as error:

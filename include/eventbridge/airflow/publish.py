@@ -142,6 +142,7 @@ class PublishEventsOperator(BaseOperator):
         self.events = events
         self.topic = topic
         self.eventbridge_conn_id = eventbridge_conn_id
+        self._published: Published | None = None
 
     def execute(self, context: Context) -> int:
         """Publish the events, and return their number."""
@@ -153,7 +154,14 @@ class PublishEventsOperator(BaseOperator):
         ]
         value = {"bus": published.bus, "count": published.count, "events": events}
         context["ti"].xcom_push(key=PUBLISHED, value=value)
+        self._published = published
         return published.count
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the lineage of the task. Only OpenLineage's provider calls this, after the task has ended."""
+        from eventbridge.airflow.lineage import publish_lineage
+
+        return publish_lineage(self._published)
 
 
 def _name(context: Context) -> str:
