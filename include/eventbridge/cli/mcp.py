@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from eventbridge.cli.installation import LOCAL
-from eventbridge.cli.output import print_line, warn
+from eventbridge.cli.output import note, print_line, warn
 from eventbridge.cli.runtime import open_runtime, user
 from eventbridge.errors import UserError
 
@@ -51,4 +52,9 @@ def mcp(
         if http:
             serve_http(runtime, host, port, hosts or (), lambda url: print_line(f"listening on {url}"))
         else:
+            if sys.stdin.isatty():
+                note(
+                    "waiting for an agent's client on standard input. Add this command to the configuration of your "
+                    "client, or serve over HTTP with --http. Ctrl-C ends it"
+                )
             serve_stdio(runtime, user(), payloads=payloads)
