@@ -64,7 +64,7 @@ def test_a_worker_receives_and_acknowledges(queued: Server, client: EventBridgeC
     assert events_of(got) == ["o1", "o2"]
     assert client.receive("shipping", wait="0s") == ()
     (status,) = [each for each in client.items("queues") if each["queue"] == "shipping"]
-    assert (status["waiting"], status["received"]) == (0, 2)
+    assert (status["ready"], status["received"]) == (0, 2)
     done = client.acknowledge("shipping", got)
     again = client.acknowledge("shipping", got)
     queued.installation.deliver("orders")

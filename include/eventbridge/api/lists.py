@@ -149,7 +149,7 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
 
 @router.get("/queues", summary="List queues", **described("list_queues", "queues", models.QueueList))
 def queues(request: Request, limit: _Limit = MOST, cursor: Cursor = None) -> Response:
-    """Return each queue with the number of its deliveries that wait, are delayed, or have a consumer."""
+    """Return each queue with the number of its deliveries that are ready, delayed, blocked, received and finished."""
 
     def load(runtime: Runtime) -> Page:
         some, following = page_of(queue_statuses(runtime), lambda each: (each.queue,), limit, cursor)

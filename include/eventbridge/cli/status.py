@@ -12,11 +12,13 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import error_lines
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from eventbridge.model.batch import Batch
     from eventbridge.model.storage import StoreQuota
     from eventbridge.views.chunks import ChunkStatus
     from eventbridge.views.partitions import PartitionFlow, PartitionStatus
-    from eventbridge.views.status import NewRunner, Status, StreamingRunner
+    from eventbridge.views.status import NewRunner, PendingStatus, Status, StreamingRunner
 
 
 def show_status(
@@ -119,7 +121,7 @@ def _tables(current: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[l
     yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(current.chunks.items()))
     yield (
         ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next attempt, or hold reason"]),
-        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.hold_reason] for p in current.pending),
+        ([p.rule, p.target, p.state, p.reason, p.count, _next_attempt(p)] for p in current.pending),
     )
     yield (
         (
@@ -186,6 +188,15 @@ def _rough(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def _next_attempt(row: PendingStatus) -> datetime | str | None:
+    """Return when deliveries are due, or why they are on hold."""
+    from eventbridge.model.queue import IN_QUEUE
+
+    if row.reason == IN_QUEUE and row.state == "scheduled":
+        return "when a consumer receives it"
+    return row.next_due_at or row.hold_reason
 
 
 def _seconds(batch: Batch) -> float | None:

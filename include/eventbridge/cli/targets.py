@@ -61,12 +61,14 @@ def show(
 ) -> None:
     """Show the state of one target, and its newest responses, newest first."""
     from eventbridge.rules.find import find_target
+    from eventbridge.views.queues import queue_of_target
     from eventbridge.views.requests import recent_responses
     from eventbridge.views.target_status import target_lines
 
     with open_runtime(expects_ledger=True) as runtime:
         rule, target = operate.parse_target(runtime, about, name)
         find_target(runtime.rule_set(), rule, target)
+        queue = queue_of_target(runtime, rule, target)
         (line,) = (each for each in target_lines(runtime, rule) if each.target == target)
         responses = recent_responses(runtime, rule, target)
     if as_json:
@@ -74,6 +76,13 @@ def show(
         return
     fields = [("state", line.state), ("since", line.since), ("until", line.paused_until or line.until)]
     show_fields([("target", f"{rule}/{target}"), *fields, ("waiting", line.waiting), ("reason", _why(line) or None)])
+    if queue is not None:
+        print_line()
+        show_table(
+            f"Deliveries in the queue {queue.queue}",
+            ["ready", "delayed", "blocked", "received", "finished"],
+            [[queue.ready, queue.delayed, queue.blocked, queue.received, queue.finished]],
+        )
     print_line()
     show_table(
         "Newest responses, times in UTC",

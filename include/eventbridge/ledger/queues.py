@@ -99,8 +99,11 @@ _OF_TARGET = (_row.rule == sa.bindparam("of_rule")) & (_row.target == sa.bindpar
 _ONE = _row.number == sa.bindparam("of_number")
 _STATE_COLUMNS = [each for each in queue_delivery.columns if each.name not in ("payload", "size", "head", "expires_at")]
 
-#: The deliveries with the given ids whose status is not final; locked until the transaction ends.
-KNOWN_IN_QUEUE = sa.select(*_STATE_COLUMNS).where(_row.delivery_id.in_(_IDS), ~SETTLED).with_for_update()
+#: The deliveries with the given ids whose status is not final.
+IN_QUEUES = sa.select(*_STATE_COLUMNS).where(_row.delivery_id.in_(_IDS), ~SETTLED)
+
+#: The same, locked until the transaction ends.
+KNOWN_IN_QUEUE = IN_QUEUES.with_for_update()
 
 #: Records the batch that pushes a delivery, and until when it can be received.
 PUSHED_AGAIN = (
@@ -498,6 +501,10 @@ class Queues(Aggregate):
             return sum(
                 connection.execute(MAKE_DUE, _group_parameters(group) | {"now": now}).rowcount for group in groups
             )
+
+    def find(self, delivery_ids: Sequence[str]) -> list[QueuedDelivery]:
+        """Return those of the given deliveries that are in a queue."""
+        return [_to_delivery(row) for row in self._rows(IN_QUEUES, {"ids": list(delivery_ids)})]
 
     def counts(self) -> list[QueueCount]:
         """Return the number of unsettled deliveries in queues by target and state."""

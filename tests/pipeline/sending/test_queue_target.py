@@ -12,6 +12,7 @@ from eventbridge.control.queues import Receipts, acknowledge, extend, receive, r
 from eventbridge.model.queue import ReceivedDelivery
 from eventbridge.repair.audit import audit
 from eventbridge.views.queues import queue_statuses
+from eventbridge.views.trace.explain import why_between
 
 RETRIES = "retry: {policy: custom, max_retries: 1, initial_delay: 5s, multiplier: 1, max_delay: 5s, jitter: 0}"
 QUEUE = "{type: queue, queue: orders, visibility_timeout: 30s, " + RETRIES + "}"
@@ -206,4 +207,64 @@ def test_a_queue_tells_what_waits(sending: Sending) -> None:
     (status,) = queue_statuses(runtime)
 
     assert (status.queue, status.targets) == ("orders", ("orders/pull",))
-    assert (status.waiting, status.received, status.finished) == (1, 1, 1)
+    assert (status.ready, status.received, status.finished) == (1, 1, 1)
+
+
+def test_a_dead_letter_queue_may_be_a_queue(sending: Sending, clock: RunningClock) -> None:
+    """Its consumers receive the dead letter as JSON; what they do not acknowledge stays on hold, and is not lost."""
+    queue = QUEUE[:-1] + ", dead_letter_queue: {type: queue, queue: dead}}"
+    runtime = sending.begin(1, pull=queue)
+    sending.deliver()
+    for _ in range(2):
+        release(runtime, runtime.rule_set(), "orders", receipts(received(sending)), 0.0, "no stock")
+    sending.deliver()
+    sending.deliver()
+    (copy,) = receive(runtime, runtime.rule_set(), "dead", 10)
+    assert acknowledge(runtime, runtime.rule_set(), "dead", [copy.receipt]) == Receipts(1, ())
+    sending.deliver()
+
+    letter = json.loads(copy.payload)
+    assert (copy.target, letter["target"]) == ("pull/dead_letter_queue", "pull")
+    assert letter["detail"] == "Released: no stock, attempt 2 of 2"
+    assert pending(sending) == 0
+    assert is_reconciled(sending)
+
+
+def test_the_watcher_starts_a_retry_run_for_results(sending: Sending, clock: RunningClock) -> None:
+    """At once if all of a batch are finished, else half a minute after the first; also for expired attempts."""
+    runtime = sending.begin(2, pull=QUEUE)
+    sending.deliver()
+    queues = runtime.ledger.queues
+    assert not queues.has_work(runtime.ledger.now())
+    first = received(sending, 1)
+    acknowledged(sending, first)
+    assert not queues.has_work(runtime.ledger.now())
+    clock.advance(31)
+    assert queues.has_work(runtime.ledger.now())
+    sending.deliver()
+    assert not queues.has_work(runtime.ledger.now())
+    acknowledged(sending, received(sending, 1))
+    assert queues.has_work(runtime.ledger.now())
+    sending.deliver()
+
+    assert not queues.has_work(runtime.ledger.now())
+    assert pending(sending) == 0
+
+
+def test_the_trace_of_an_event_says_what_its_delivery_waits_for(sending: Sending, clock: RunningClock) -> None:
+    """For a consumer, for a retry, or for the batch that records the acknowledgement."""
+    runtime = sending.begin(1, pull=QUEUE)
+    sending.deliver()
+
+    def says() -> str | None:
+        (event,) = why_between(runtime, "1", None, None, None).events
+        return event.steps[-1].detail
+
+    assert says() == "in the queue, waits for a consumer"
+    got = received(sending)
+    assert "a consumer has it until" in str(says())
+    release(runtime, runtime.rule_set(), "orders", receipts(got))
+    assert "can be received at" in str(says())
+    clock.advance(6)
+    acknowledged(sending, received(sending))
+    assert "the next retry batch records it" in str(says())

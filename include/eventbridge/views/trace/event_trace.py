@@ -24,6 +24,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT
 from eventbridge.model.pending import DeferredMatch, PendingDeliveries
+from eventbridge.model.queue import IN_QUEUE
 from eventbridge.model.redelivery import Redriven, Replay, Replayed
 from eventbridge.model.storage import is_kept
 from eventbridge.model.why import DeliveryResult, DeliveryState, EventName, Landing, Step
@@ -33,6 +34,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import flags_of, numbers_of, plain_rows
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.schemas import SETTLEMENT
+from eventbridge.views.queues import queue_text
 
 _ATTEMPT_COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "sent", "started_at", "duration_ms", "outcome", "reason", "code",
@@ -240,8 +242,20 @@ class EventTrace:
         for row in self._runtime.ledger.pending.list_for_batch(batch_id):
             if self._concerns_event(row.files):
                 self._follow_batches(row.taken_by, row.closed_by)
-                self.steps.append(_pending_step(row))
+                self.steps.append(self._with_queue(row, _pending_step(row)))
                 self._update_pending(row)
+
+    def _with_queue(self, row: PendingDeliveries, step: Step) -> Step:
+        """Return the step of a pending delivery; if it waits in a queue, with what consumers have done there."""
+        if row.reason != IN_QUEUE or row.state != "scheduled" or row.taken_by is not None:
+            return step
+        mine = [
+            name
+            for name, each in self.deliveries.items()
+            if (each.rule, each.target, each.batch_id) == (row.rule, row.target, row.batch_id)
+        ]
+        found = self._runtime.ledger.queues.find(list(map(delivery_id_text, mine)))
+        return replace(step, detail=queue_text(found[0], self._runtime.ledger.now())) if found else step
 
     def _update_pending(self, row: PendingDeliveries) -> None:
         """Apply a change that the ledger has of a pending delivery, such as a release, to the status at settlement."""
