@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from eventbridge.airflow.airflow_api import CONNECTION_ID, AirflowAssetEvents
 from eventbridge.airflow.asset_event_payload import AssetEvents
@@ -49,6 +50,8 @@ _RECORD_SECONDS = 10.0
 _RULES_SECONDS = 2.0
 #: The wait before a position is read again after that failed.
 _BEGIN_SECONDS = 2.0
+#: The time without requests to Airflow's API after one has failed.
+_AWAY_SECONDS = 10.0
 #: Asset events that are recorded within this time may be handled by one loop of Airflow's scheduler.
 _MOMENT_SECONDS = 30.0
 #: The time after the last asset event at which a watcher checks whether the scheduler has passed it over, and the
@@ -57,6 +60,9 @@ _WAKE_SECONDS = 5.0
 _LONGEST_WAKE_SECONDS = 60.0
 #: A triggerer that died after it had sent an asset event to Airflow cannot record it later than this.
 _SETTLING = timedelta(seconds=5)
+
+
+Result = TypeVar("Result")
 
 
 class _NotYetError(EventBridgeError):
@@ -82,6 +88,8 @@ class BusReader:
         self._rules_seen: tuple[float, Hashable] = (0.0, None)
         self._to_move: dict[str, Subscription] = {}
         self._recorded_at = time.monotonic()
+        self._airflow_away_until = 0.0
+        self._airflow_error = ""
 
     def close(self) -> None:
         """Record the positions, and close the bus and the ledger."""
@@ -135,9 +143,8 @@ class BusReader:
             each.wake_at = now + each.wake_pause  # also if the request fails
             each.wake_pause = min(_LONGEST_WAKE_SECONDS, 2 * each.wake_pause)
             try:
-                with AirflowAssetEvents(airflow_connection(CONNECTION_ID)) as airflow:
-                    results = [is_passed_over(airflow, asset, each.bus, each.name) for asset in each.assets]
-            except (UserError, InfrastructureError) as error:
+                results = self._ask_airflow(partial(_passed_over, each))
+            except (_NotYetError, UserError, InfrastructureError) as error:
                 _warn(each, f"{_title(each)} cannot check whether its last asset event has started a run: {error}")
                 continue
             if None not in results:
@@ -242,13 +249,27 @@ class BusReader:
             return owned
         if self._runtime.ledger.now() - owned.claimed_at < _SETTLING:
             raise _NotYetError("it has just run in another process, whose last asset events Airflow may be recording")
-        with AirflowAssetEvents(airflow_connection(CONNECTION_ID)) as airflow:
-            found = recovered_position(airflow, owned, partitions)
+        found = self._ask_airflow(lambda airflow: recovered_position(airflow, owned, partitions))
         log.info(
             "%s: %d of %d asset events in doubt are recorded; it continues after them",
             *(_title(each), found.sequence - owned.sequence, owned.claimed - owned.sequence),
         )
         return found
+
+    def _ask_airflow(self, ask: Callable[[AirflowAssetEvents], Result]) -> Result:
+        """Return the result of requests to Airflow's API; after a failure, none is made for a while.
+
+        Otherwise every watcher in turn would wait for the timeout of its requests, and hold up the others.
+        """
+        if time.monotonic() < self._airflow_away_until:
+            raise _NotYetError(self._airflow_error)
+        try:
+            with AirflowAssetEvents(airflow_connection(CONNECTION_ID)) as airflow:
+                return ask(airflow)
+        except (UserError, InfrastructureError) as error:
+            self._airflow_away_until = time.monotonic() + _AWAY_SECONDS
+            self._airflow_error = str(error)
+            raise
 
     def _report_deleted(self, each: Subscription, source: LogSource, offsets: Mapping[Partition, int]) -> None:
         for partition, offset in offsets.items():
@@ -375,6 +396,10 @@ def _positions(each: Subscription, sequence: int, offsets: Offsets, claimed: int
         WatcherPosition(asset, each.bus, each.name, offsets, each.identities, sequence, claimed)
         for asset in each.assets
     ]
+
+
+def _passed_over(each: Subscription, airflow: AirflowAssetEvents) -> list[bool | None]:
+    return [is_passed_over(airflow, asset, each.bus, each.name) for asset in each.assets]
 
 
 def _note_recorded(each: Subscription, payloads: Sequence[Mapping[str, Any]]) -> None:
