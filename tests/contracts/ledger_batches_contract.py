@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 from contracts.ledger_samples import (
@@ -16,6 +17,7 @@ from contracts.ledger_samples import (
     after,
     register,
     route,
+    settle,
     some_ranges,
 )
 
@@ -74,6 +76,28 @@ class BatchesContract:
         assert (first, new) == (a_file(), a_file(key="1"))
         assert ledger.files.list_for_batch("retry-1", "buffer") == []
         assert ledger.files.list_for_batch("batch-1", "buffer") == [again, new]
+
+    def test_a_batch_is_at_work_from_its_planning_to_its_commit(self, ledger: Ledger, clock: Clock) -> None:
+        """A period has it, with its files, if a part of that time is in the period, and also if it is not committed."""
+        ledger.batches.plan(a_batch(), [])
+        ledger.files.record(a_file(), while_state="planned")
+        clock.pass_seconds(10)
+        settle(ledger, "batch-2", runner="trains")
+        ledger.settlement.commit("batch-2", "trains", [], after(1), "000000")
+        committed_at = ledger.batches.get("batch-2").committed_at
+        assert committed_at is not None
+
+        def at_work(since: datetime, until: datetime) -> list[str]:
+            return [batch.batch_id for batch in ledger.batches.list_at_work(since, until)]
+
+        moment = timedelta(microseconds=1)
+        assert at_work(after(-9), after(0)) == []
+        assert at_work(after(-9), after(0) + moment) == ["batch-1", "batch-2"]
+        assert at_work(committed_at, after(99)) == ["batch-1", "batch-2"]
+        assert at_work(committed_at + moment, after(99)) == ["batch-1"]
+        files = ledger.files.list_at_work(after(0), after(99), ["buffer"])
+        assert [(each.batch_id, each.path, each.rows) for each in files] == [("batch-1", "buffer/0.parquet", 10)]
+        assert ledger.files.list_at_work(after(0), after(99), ["settlement"]) == []
 
     def test_a_runner_has_one_normal_batch_at_a_time(self, ledger: Ledger, rival: Ledger) -> None:
         """A second normal batch is refused until the first is committed; its ranges are not added either."""

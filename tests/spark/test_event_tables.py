@@ -101,6 +101,8 @@ def test_the_code_on_the_page_runs_on_a_bucket(s3_process: S3Server, tmp_path: P
     """In a session of its own, not Spark Connect, whose workers read the bucket without settings of Hadoop."""
     store = {"EVENTBRIDGE_STORE_URI": f"s3://s3@tests/{uuid.uuid4().hex}", "EVENTBRIDGE_CONN_S3": s3_process.connection}
     settings = delivered(tmp_path, **store)
+    by_sql = "SELECT count(*), count(request) FROM deliveries WHERE status = 'delivered'"
+    assert rows_by_sql(settings, by_sql) == [[6, 6]]
     submit = "--master local[2] --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2 pyspark-shell"
     environ = {
         **os.environ,
