@@ -92,19 +92,25 @@ _COLUMNS = {"order_id": "string", "amount": "double", "lines": "long"}
 _COLUMNS |= {"placed_at": "timestamp", "express": "boolean", "note": "string"}
 
 
+def _rows(payloads: Sequence[bytes]) -> Iterator[Any]:
+    """Yield Arrow tables of the payloads, as pyarrow's own reader makes them."""
+    import pyarrow as pa
+    from pyarrow.json import ParseOptions, read_json
+
+    from eventbridge.targets.arrow_rows import arrow_type
+
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in _COLUMNS.items()])
+    options = ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    for piece in _pieces(payloads):
+        yield read_json(pa.BufferReader(b"\n".join(piece)), parse_options=options)
+
+
 @contextmanager
 def _delta() -> Iterator[Bench]:
     def write(folder: Path, payloads: Sequence[bytes]) -> None:
-        import pyarrow as pa
         from deltalake import write_deltalake
-        from pyarrow.json import ParseOptions, read_json
 
-        from eventbridge.targets.arrow_rows import arrow_type
-
-        schema = pa.schema([(name, arrow_type(kind)) for name, kind in _COLUMNS.items()])
-        options = ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-        for piece in _pieces(payloads):
-            rows = read_json(pa.BufferReader(b"\n".join(piece)), parse_options=options)
+        for rows in _rows(payloads):
             write_deltalake(str(folder / "client"), rows, mode="append")
 
     yield Bench(
@@ -112,6 +118,31 @@ def _delta() -> Iterator[Bench]:
         lambda folder, payloads: partial(write, folder, payloads),
         _data,
     )
+
+
+@contextmanager
+def _iceberg() -> Iterator[Bench]:
+    """In a catalog in SQLite, with its files in a folder."""
+    from services.iceberg import sqlite_catalog
+
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
+        lake = sqlite_catalog(Path(folder))
+        lake.catalog.create_namespace("bench")
+
+        def write(payloads: Sequence[bytes]) -> None:
+            from pyiceberg.catalog.sql import SqlCatalog
+
+            name = f"bench.t{uuid.uuid4().hex}"
+            catalog = SqlCatalog(lake.catalog.name, **lake.catalog.properties)
+            for rows in _rows(payloads):
+                catalog.create_table_if_not_exists(name, rows.schema).append(rows)
+
+        def target(_: Path) -> dict[str, Any]:
+            table = f"bench.t{uuid.uuid4().hex}"
+            return {"type": "iceberg", "connection": "there", "table": table, "columns": _COLUMNS}
+
+        variables = {"conn_there": lake.variable}
+        yield Bench(target, lambda _, payloads: partial(write, payloads), _data, variables)
 
 
 @contextmanager
@@ -185,7 +216,12 @@ def _sql() -> Iterator[Bench]:
         )
 
 
-KINDS: Mapping[str, Callable[[], AbstractContextManager[Bench]]] = {"delta": _delta, "s3": _s3, "sql": _sql}
+KINDS: Mapping[str, Callable[[], AbstractContextManager[Bench]]] = {
+    "delta": _delta,
+    "iceberg": _iceberg,
+    "s3": _s3,
+    "sql": _sql,
+}
 
 
 def _cpu_of(postmaster: int) -> float:

@@ -12,7 +12,10 @@ from small_benchmarks import prints_its_table
 
 _SMALL = {
     "bench_push": (["--deliveries", "300", "--times", "1"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
-    "bench_targets": (["--events", "400", "--times", "1", "--targets", "delta", "s3"], ["delta", "s3", "share", "0.6"]),
+    "bench_targets": (
+        ["--events", "400", "--times", "1", "--targets", "delta", "iceberg", "s3"],
+        ["delta", "iceberg", "s3", "0.6"],
+    ),
     "bench_api": (["--events", "400"], ["publish to the API", "400", "body given back", "20,000"]),
     "bench_batch": (
         ["--events", "400", "--fanned", "20"],

@@ -122,7 +122,7 @@ class DeltaTarget:
         except TableNotFoundError:
             return None if self._rule.creates else str(self._missing())
         except Exception as error:  # deltalake raises its own classes, OSError and others
-            return f"{self._where}: {describe(error).text}"
+            return self._describe(error).text
         return None
 
     def maintain(self, every: timedelta) -> bool:
@@ -146,7 +146,7 @@ class DeltaTarget:
         except (CommitFailedError, TableNotFoundError):  # another process was faster; nothing was written yet
             return False
         except Exception as error:  # deltalake raises its own classes, OSError and others
-            raise InfrastructureError(f"{self._where}: {describe(error).text}") from error
+            raise InfrastructureError(self._describe(error).text) from error
         finally:
             self._opened = None
         return True
@@ -155,9 +155,11 @@ class DeltaTarget:
         """Forget the table."""
         self._opened = None
 
-    @property
-    def _where(self) -> str:
-        return f"the table {self._rule.table!r}"
+    def _describe(self, error: BaseException) -> Failure:
+        if isinstance(error, TableUnusable):
+            return Failure("TableUnusable", str(error))
+        found = describe(error)
+        return Failure(found.error_class, f"the table {self._rule.table!r}: {found.text}")
 
     def _store_span(self, span: DeliverySpan, until: datetime) -> dict[int, str]:
         """Write a span unless the table has it, and return why rows were rejected, by number."""
@@ -208,11 +210,12 @@ class DeltaTarget:
 
     def _columns(self, table: DeltaTable) -> pa.Schema:
         """Return the columns of the table. Raises TableUnusable if that of the delivery's id cannot hold it."""
-        schema, name = pa.schema(table.schema().to_arrow()), self._rule.delivery_id
+        rule, schema = self._rule, pa.schema(table.schema().to_arrow())
+        name = rule.delivery_id
         if name in schema.names and not is_text(schema.field(name).type):
             raise TableUnusable(
-                f"the column {name!r} has the type {schema.field(name).type}, but gets the delivery's id, a text. "
-                "Name another column in delivery_id"
+                f"the column {name!r} of the table {rule.table!r} has the type {schema.field(name).type}, but gets the "
+                "delivery's id, a text. Name another column in delivery_id"
             )
         return schema
 
@@ -307,16 +310,18 @@ class DeltaTarget:
         failed: Failure | None = None
         try:
             found = store()
-        except Exception as error:  # deltalake raises its own classes, OSError and others
+        except BaseException as error:
+            # deltalake raises its own classes, OSError and others; a panic of Rust's code is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             self._opened = None
-            failed = describe(error)
+            failed = self._describe(error)
         duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
         reach("target.responded")
 
         def response(rejection: str | None) -> Response:
             if failed is not None:
-                text = f"{self._where}: {failed.text}"
-                return Response(False, started_at, duration_ms, error_class=failed.error_class, error=text)
+                return Response(False, started_at, duration_ms, error_class=failed.error_class, error=failed.text)
             if rejection is not None:
                 return Response(False, started_at, duration_ms, error_class="MessageRefused", error=rejection)
             return Response(True, started_at, duration_ms)
@@ -339,10 +344,8 @@ _NO_MORE: Final = re.compile(r"\s+(Preview of invalid data|stack backtrace|0: <u
 _SIGNED: Final = re.compile(r"(Credential|Signature)=[^,\s]+")
 
 
-def describe(error: Exception) -> Failure:
+def describe(error: BaseException) -> Failure:
     """Return the class of an error of deltalake or S3, and its text on one line."""
-    if isinstance(error, TableUnusable):
-        return Failure("TableUnusable", str(error))
     text = " ".join(_COLOURS.sub(" ", str(error)).split())
     if (code := _CODE.search(text)) is not None:
         text = f"{code[1]}: {what_it_is(code[1], code[2] or '')}"
