@@ -69,6 +69,10 @@ class DatasetNames:
                 return _asset_name(fields.table) if in_bucket else self._file_name(fields.table)
             case "sql":
                 return _table_name(self.connections(fields.connection), fields.table)
+            case "iceberg":
+                return _iceberg_name(self.connections(fields.connection), fields.table)
+            case "queue":
+                return self.own(f"queues/{fields.queue}")
             case "http":
                 connection = self.connections(fields.connection) if fields.connection is not None else None
                 return _url_name(fields, address_of(rule, fields, connection))
@@ -113,8 +117,25 @@ def _table_name(connection: Connection, table: str) -> DatasetName:
     if connection.type == "sqlite":
         return DatasetName("sqlite", f"{connection.host or f'/{connection.schema}'}.{table}")
     schema, _, name = table.rpartition(".")
-    server = f"postgres://{connection.host}:{connection.port or _PORTS['postgres']}"
-    return DatasetName(server, f"{connection.schema or connection.login}.{schema or 'public'}.{name}")
+    return DatasetName(
+        f"postgres://{_server(connection)}", f"{connection.schema or connection.login}.{schema or 'public'}.{name}"
+    )
+
+
+def _iceberg_name(connection: Connection, table: str) -> DatasetName:
+    """Return the name of an Iceberg table in its catalog, whose server or database is the namespace."""
+    if connection.type == "iceberg":
+        parts = urlsplit(connection.host if "://" in connection.host else f"https://{connection.host}")
+        port = f":{connection.port}" if connection.port and parts.port is None else ""
+        return DatasetName(f"{parts.scheme}://{_authority(parts)}{port}", table)
+    if connection.type == "sqlite":
+        return DatasetName("iceberg+sqlite", f"{connection.host or f'/{connection.schema}'}.{table}")
+    return DatasetName(f"iceberg+postgres://{_server(connection)}", f"{connection.schema or connection.login}.{table}")
+
+
+def _server(connection: Connection) -> str:
+    """Return host and port of a PostgreSQL server, without the rest of a password whose @ was not escaped."""
+    return f"{connection.host.rpartition('@')[2]}:{connection.port or _PORTS['postgres']}"
 
 
 def _url_name(target: Any, url: str) -> DatasetName:
