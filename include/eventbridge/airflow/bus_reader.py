@@ -90,6 +90,8 @@ class BusReader:
         self._recorded_at = time.monotonic()
         self._airflow_away_until = 0.0
         self._airflow_error = ""
+        #: Whether the last poll has left messages unread.
+        self.is_behind = False
 
     def close(self) -> None:
         """Record the positions, and close the bus and the ledger."""
@@ -123,6 +125,7 @@ class BusReader:
         self, bus: Bus, source: LogSource, ready: Sequence[Subscription], room: int
     ) -> dict[Subscription, Sequence[dict[str, Any]]]:
         """Read on from the positions of subscriptions, and return the payloads of those with matching events."""
+        self.is_behind = False
         share = max(1, min(_MAX_OF_WATCHER, room // len(ready)))
         found = {each: AssetEvents(each, 1 if each.takes_one_at_a_time else share) for each in ready}
         ends = sorted(source.ends().items())
@@ -298,6 +301,7 @@ class BusReader:
             if each.offsets[partition] < end and not events.is_full:
                 groups[each.offsets[partition]].append(each)
         for start, stop in pairwise([*sorted(groups), end]):
+            self.is_behind = self.is_behind or start + limit < stop
             stop = min(stop, start + limit)
             with closing(reading(source, partition, start, stop)) as blocks:
                 messages = (

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 #: The poll interval. An asset event takes up to one second more, because that is how often Airflow takes events from
 #: its triggers.
 POLL_SECONDS = 0.2
+#: The wait before the next poll if messages are left, so that the event loop gets time.
+_BEHIND_SECONDS = 0.02
 #: The wait before the next poll after a poll failed.
 _PAUSE_SECONDS = 2.0
 #: The largest number of asset events that Airflow has not confirmed yet. It takes them one by one, each in a
@@ -62,7 +64,7 @@ class BusStream(SharedStreamProducer):
             if poll is not None:
                 self._in_flight += poll.count
                 yield poll, poll
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(_BEHIND_SECONDS if self._open_reader().is_behind else POLL_SECONDS)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Move the positions of the watchers whose asset events Airflow has recorded."""
