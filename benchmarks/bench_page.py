@@ -64,7 +64,7 @@ _SMALL: Final = 20.0
 #: At least one of each page; `main` refuses to run without.
 _PAGES: Final = (
     "",
-    "?span=day",
+    "?from=7d",
     "/rules",
     "/rules?find=r09&after=r09000",
     "/rules/r00007",
@@ -77,7 +77,7 @@ _PAGES: Final = (
     "/schemas/t7",
     "/targets",
     "/targets/r00007/good",
-    "/targets/r00007/good?span=day",
+    "/targets/r00007/good?from=7d",
     "/dead-letters",
     "/dead-letters?rule=r00007",
     "/dead-letters/LETTER",

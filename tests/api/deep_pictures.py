@@ -94,7 +94,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def window(shop: Server) -> Iterator[Page]:
     """A browser window that is logged in."""
     with open_chromium() as chromium:
-        page = chromium.new_page(viewport={"width": 1100, "height": 900})
+        page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.goto(f"{shop.url}/page")
         page.get_by_label("Token").fill(shop.installation.token("ann", "read", "payloads"))
         page.get_by_role("button", name="Log in").click()
@@ -103,7 +103,8 @@ def window(shop: Server) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize(
-    ("name", "path"), [("page-overview", ""), ("page-event", "/event?id=order-7"), ("page-rule", "/rules/large-orders")]
+    ("name", "path"),
+    [("page-overview", "?from=1h"), ("page-event", "/event?id=order-7"), ("page-rule", "/rules/large-orders")],
 )
 def test_pictures_are_taken(name: str, path: str, shop: Server, window: Page, tmp_path: Path) -> None:
     """The top of each page, light and dark."""

@@ -17,7 +17,7 @@ from eventbridge.client import EventBridgeClient
 
 OWN = {"sec-fetch-site": "same-origin"}
 #: Files of the pages, and redirects.
-NO_PAGES = {"/api.js", "/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run"}
+NO_PAGES = {"/api.js", "/page.js", "/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run", "/find"}
 #: A path of each page, with `{dead_letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
 EXAMPLES = {
     "": "",
@@ -45,7 +45,7 @@ EXAMPLES = {
     "/schemas": "/schemas",
     "/schemas/{type:path}": "/schemas/order.placed",
     "/targets": "/targets",
-    "/targets/{rule}/{name}": "/targets/refused/crm?span=day",
+    "/targets/{rule}/{name}": "/targets/refused/crm?from=7d",
     "/targets/{rule}/{name}/try": "/targets/refused/crm/try?event=o2",
 }
 #: A form for each POST route.
@@ -59,6 +59,11 @@ FORMS = {
     "/rules/{name}/test": ("/rules/refused/test", {"body": "{}"}),
     "/targets/{rule}/{name}/try": ("/targets/refused/crm/try", {"do": "check"}),
 }
+
+
+def without_own_scripts(page: str) -> str:
+    """Return the text of a page without the elements of EventBridge's own scripts."""
+    return re.sub(r'<script src="/page/(?:page|api)\.js" defer></script>', "", page)
 
 
 def routes(method: str) -> set[str]:

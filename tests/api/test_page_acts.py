@@ -11,7 +11,7 @@ from contextlib import closing
 
 import httpx
 import pytest
-from api.pages import OWN, forms_of, key_of, post
+from api.pages import OWN, forms_of, key_of, post, without_own_scripts
 from api.server import Server, order
 
 from eventbridge.client import ApiError
@@ -21,7 +21,7 @@ PAUSE = {"action": "pause rule"}
 
 def recorded_actions(browser: httpx.Client) -> list[tuple[str, str]]:
     """Return the recorded actions and their statuses, the newest first."""
-    row = r'<td class="name">((?:POST|eventbridge) [^<]*)</td>.*?<td class="number">([^<]*)'
+    row = r'<td class="name"[^>]*>((?:POST|eventbridge) [^<]*)</td>.*?<td class="number"[^>]*>([^<]*)'
     return re.findall(row, browser.get("/page/actions").text)
 
 
@@ -62,7 +62,7 @@ def test_one_target_is_paused_and_resumed(operator: httpx.Client) -> None:
 
     assert (">Resume archive<" in shown, ">Pause<" in shown) == (True, True)
     assert (there.headers["location"], ">Resume<" in target, "by op" in target) == (
-        "/page/targets/all-orders/archive",
+        "/page/targets/all-orders/archive?done=pause+target&of=archive",
         True,
         True,
     )
@@ -91,7 +91,7 @@ def test_rate_and_priority_are_set_and_cleared(operator: httpx.Client) -> None:
         (
             "/rules/all-orders/operate",
             {"action": "set rate", "target": "archive", "value": "fast", "back": "target"},
-            "all-orders/archive",
+            "all-orders / archive",
             "fast",
             'value="fast"',
         ),
@@ -113,10 +113,10 @@ def test_a_form_with_a_wrong_value_is_shown_again(
     """The page of the form comes back with the reason and the input, and nothing is changed."""
     before = operator.get("/page/actions").text.count("by op")
     refused = post(operator, path, **fields)
-    notice = re.search(r'<p class="notice bad" role="alert">(.*)</p>', refused.text)
+    notice = re.search(r'<p class="notice" role="alert">(.*)</p>', refused.text)
 
     assert refused.status_code == 400
-    assert f"<h1>{heading}</h1>" in refused.text
+    assert f"<h1>{heading}" in refused.text
     assert notice is not None
     assert reason in notice[1]
     assert notice[1].endswith("Nothing was changed.")
@@ -177,7 +177,7 @@ def test_a_form_without_the_form_key_changes_nothing(delivered: Server, operator
             viewer.post("/page/rules/all-orders/operate", data=foreign, headers=OWN),
             viewer.post("/page/targets/all-orders/archive/try", data=foreign | {"do": "check"}, headers=OWN),
         ]
-        buttons = viewer.get("/page/rules/all-orders").text.count("<button>")
+        buttons = viewer.get("/page/rules/all-orders").text.count('method="post"')
 
     assert [response.status_code for response in responses] == [403] * 4
     assert "has read-only access" in responses[-1].text
@@ -192,17 +192,20 @@ def test_a_pattern_is_tested_on_an_event(operator: httpx.Client) -> None:
     changed = post(operator, "/rules/refused/test", body=json.dumps(hostile), pattern='{"type": ["order.placed"]}')
     wrong = post(operator, "/rules/refused/test", body=json.dumps(hostile), pattern='{"type": 1}')
 
-    assert ("The pattern does not match" in failed.text, "NOT MET" in failed.text) == (True, True)
+    assert ("The pattern does not match" in failed.text, 'aria-label="not met"' in failed.text) == (True, True)
     assert ("The pattern matches" in changed.text, "crm" in changed.text) == (True, True)
     assert "This is not a pattern" in wrong.text
-    assert all("<script" not in page.text and "&lt;script&gt;" in page.text for page in (failed, changed, wrong))
+    assert all(
+        "<script" not in without_own_scripts(page.text) and "&lt;script&gt;" in page.text
+        for page in (failed, changed, wrong)
+    )
 
 
 def test_an_archived_event_is_loaded_for_the_test(operator: httpx.Client) -> None:
     """The form has the event of the archive."""
     page = operator.get("/page/rules/refused/test?event=o2").text
 
-    assert ("&#34;id&#34;: &#34;o2&#34;" in page, "<script" in page) == (True, False)
+    assert ("&#34;id&#34;: &#34;o2&#34;" in page, "<script" in without_own_scripts(page)) == (True, False)
 
 
 def test_dead_letters_are_redriven(operator: httpx.Client) -> None:
@@ -326,7 +329,7 @@ def test_a_target_is_checked_and_sent_an_event(delivered: Server, operator: http
     assert "The target cannot be reached: ConnectionRefused" in checked
     assert ("The target accepted the event" in sent, archive.read_text().count("by hand")) == (True, before + 1)
     assert "This is not an event" in wrong
-    assert ("&lt;script&gt;" in filled, "<script" in filled) == (True, False)
+    assert ("&lt;script&gt;" in filled, "<script" in without_own_scripts(filled)) == (True, False)
 
 
 def test_the_test_of_a_rule_names_its_file(operator: httpx.Client) -> None:
@@ -339,4 +342,4 @@ def test_the_test_of_a_rule_names_its_file(operator: httpx.Client) -> None:
 
     assert ('href="?event=o1"' in form, "Write it into" in same) == (True, False)
     assert "Write it into refused.yaml, the rule at line 3" in changed
-    assert "Source: refused.yaml, line 3" in operator.get("/page/rules/refused").text
+    assert "refused.yaml, line 3" in operator.get("/page/rules/refused").text

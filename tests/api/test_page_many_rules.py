@@ -10,6 +10,7 @@ from fastapi import Request
 
 from eventbridge.api.page import values
 from eventbridge.api.page.overview import overview_values
+from eventbridge.api.page.period import ShownPeriod
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.runtime.open import open_runtime
@@ -79,11 +80,11 @@ def test_the_overview_shows_the_first_of_many_unhealthy_targets(runtime: Runtime
     for number in range(30):
         runtime.ledger.targets.set_status(f"rule-{number:03d}", "file", "disabled", "by hand")
 
-    request = Request({"type": "http", "method": "GET", "path": "/page", "headers": []})
-    found = overview_values(runtime, request, "hour")
+    request = Request({"type": "http", "method": "GET", "path": "/page", "query_string": b"", "headers": []})
+    found = overview_values(runtime, request, ShownPeriod())
 
-    assert [each.rule for each in found["unhealthy"]] == [f"rule-{number:03d}" for number in range(20)]
-    assert len(found["status"].targets) == 30
+    assert [each.rule for each in found["findings"]] == [f"rule-{number:03d}" for number in range(20)]
+    assert found["more_targets"] == 10
 
 
 def test_a_rule_in_json_has_no_text(tmp_path: Path, runtime: Runtime) -> None:

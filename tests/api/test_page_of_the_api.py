@@ -43,7 +43,7 @@ def test_the_page_shows_every_call_to_users_only(delivered: Server) -> None:
     shown = [(name, status) for name, status, example in examples if json.dumps(example, indent=2) not in text]
     assert shown == [("get_metrics", "200")]  # it is text
     assert [name for name in described["components"]["schemas"] if f'<details id="model-{name}">' not in text] == []
-    assert '<a href="/page/api">API</a>' in overview
+    assert '<a href="/page/api">' in overview
 
 
 def test_the_script_is_small_and_ours(delivered: Server) -> None:
@@ -56,7 +56,7 @@ def test_the_script_is_small_and_ours(delivered: Server) -> None:
     source = (Path(package.__file__).parent / "api.js").read_text()
 
     assert policy.startswith("default-src 'none'; ")
-    assert policy.endswith("; script-src 'self'; connect-src 'self'")
+    assert "; script-src 'self'; connect-src 'self';" in policy
     assert "unsafe" not in policy
     assert (script.text, script.headers["content-type"].partition(";")[0]) == (source, "text/javascript")
     assert (source.count("\n") < 150, "innerHTML" in source, "eval" in source) == (True, False, False)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from api.application import application
 from api.delivered import delivered_server
-from api.pages import OWN, post
+from api.pages import OWN, post, without_own_scripts
 from api.server import Server
 
 
@@ -44,7 +44,7 @@ def test_a_replay_is_previewed_and_recorded(delivered: Server, operator: httpx.C
     states = []
     for word in ("pause", "resume", "cancel"):
         post(operator, f"/replays/{replay_id}/{word}")
-        states += re.findall(r"<dt>State</dt><dd>(\w+)</dd>", operator.get(page).text)
+        states += re.findall(r'<h1>Replay .*<span class="badge [a-z]*">(\w+)</span></h1>', operator.get(page).text)
 
     assert "Archived events read: 4, of which 1 would be replayed" in preview
     assert "all-orders/archive" in preview
@@ -128,19 +128,19 @@ def test_a_delivery_is_shown_as_a_curl_command(operator: httpx.Client) -> None:
 
     assert "curl -X POST http://127.0.0.1:9/nowhere" in page
     assert "webhook-id: " in page
-    assert ("<script" in page, "&lt;script&gt;" in page) == (False, True)
+    assert ("<script" in without_own_scripts(page), "&lt;script&gt;" in page) == (False, True)
     assert (file.status_code, "curl commands exist only for the type http" in file.text) == (400, True)
 
 
 def test_a_dead_letter_shows_that_it_was_redriven(delivered: Server, operator: httpx.Client) -> None:
     """The list shows when, and with which outcome."""
-    redriven = re.compile(r"<td>[-\d]+ [\d:]+, dead_lettered</td>")
-    before = operator.get("/page/dead-letters?rule=refused").text
+    redriven = re.compile(r"</time> <span class=\"badge bad\">dead-lettered</span></td>")
+    before = operator.get("/page/dead-letters?rule=refused&by=letter").text
     post(operator, "/redrive", rule="refused", again="1")
     with delivered.installation.opened() as runtime:
         newest = max(runtime.ledger.redrives.all(), key=lambda each: each.started_at)
     delivered.installation.redrive(newest.redrive_id)
-    after = operator.get("/page/dead-letters?rule=refused").text
+    after = operator.get("/page/dead-letters?rule=refused&by=letter").text
 
     assert redriven.findall(before) == []
     assert len(redriven.findall(after)) == 1

@@ -193,9 +193,8 @@ def test_the_page_is_used_within_airflow(operating: RunningEnvironment, browser:
 
     assert overrides == [("invoices", "paused", "admin")]
     assert operating.runtime.ledger.overrides.all() == []
-    assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
+    assert "/plugin/eventbridge/eventbridge/page/rules/invoices" in browser.page.url
 
-    frame.get_by_text("Backtest this rule, or a change to it, on archived events").click()
     frame.get_by_role("button", name="Backtest the rule").click()
     expect(frame.get_by_role("heading", name="Backtests")).to_be_visible()
     (run,) = operating.runs("eventbridge_backtest_rules")

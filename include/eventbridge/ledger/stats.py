@@ -117,7 +117,8 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
     slot = ((sa.type_coerce(_c.at, sa.BigInteger) - first) // step).label("slot")
     by = ("slot", _c.target, _c.outcome)  # the label, because PostgreSQL distinguishes expressions with parameters
     found = sa.select(slot, *by[1:], *_SUMMED)
-    found = found.where(_c.scope == sa.literal(scope), _c.grain.in_(["minute", "hour"]))
+    grains = ["minute", "hour", *(["day"] if step >= _DAY else [])]  # a shorter step cannot hold the stat of a day
+    found = found.where(_c.scope == sa.literal(scope), _c.grain.in_(grains))
     if on is None:
         found = found.where(_c.at >= times[0], _c.at <= times[-1])
     else:

@@ -1,14 +1,14 @@
-"""Returns the throughput of an installation, a rule or a target over the last hour or day, for charts."""
+"""Returns the throughput of an installation, a rule or a target over a period, for charts."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from eventbridge.model.stat import AGAIN, BUCKETS, EVENT_OUTCOMES, Stat, StatsStep
+from eventbridge.model.stat import AGAIN, BUCKETS, EVENT_OUTCOMES, Scope, Stat, StatsStep
 from eventbridge.policy.flow import quantile_seconds
 from eventbridge.rules import Rule
 from eventbridge.rules.find import find_rule
@@ -16,10 +16,36 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import day_of
 from eventbridge.views.metrics import reconciliation_difference
 
-Span = Literal["hour", "day"]
+_MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+#: The lengths of a step, each with the longest period that has steps of this length. Stats of buses are kept by minute
+#: for 26 hours, those of targets for 3 hours; both are then kept by hour for 8 days, and by day. See upkeep.maintain.
+_STEPS: Final[dict[Scope, tuple[tuple[timedelta, timedelta], ...]]] = {
+    "bus": (
+        (_MINUTE, 2 * _HOUR),
+        (timedelta(minutes=5), 8 * _HOUR),
+        (timedelta(minutes=30), 25 * _HOUR),
+        (_HOUR, 3 * _DAY),
+        (3 * _HOUR, 8 * _DAY),
+    ),
+    "target": ((_MINUTE, 2 * _HOUR), (_HOUR, 3 * _DAY), (3 * _HOUR, 8 * _DAY)),
+}
+#: Stats of targets are kept by minute for 3 hours, and folded by the next run of maintenance.
+_KEPT_MINUTES: Final = timedelta(hours=26)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The longest period of a chart.
+MAX_PERIOD: Final = timedelta(days=366)
 
-_MINUTE = timedelta(minutes=1)
-_STEPS: dict[Span, tuple[int, timedelta]] = {"hour": (60, _MINUTE), "day": (48, timedelta(minutes=30))}
+
+@dataclass(frozen=True)
+class Period:
+    """A period of time from `since` (included) to `until` (excluded), both aware."""
+
+    since: datetime
+    until: datetime
+
+    def last(self, length: timedelta) -> Period:
+        """Return the end of the period, of the given length at most."""
+        return Period(max(self.since, self.until - length), self.until)
 
 
 @dataclass(frozen=True)
@@ -41,9 +67,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Complete steps of an hour or a day, oldest first."""
+    """The complete steps of a period, each `length` long, the oldest first."""
 
-    span: Span
+    length: timedelta
     steps: tuple[Step, ...]
 
 
@@ -93,30 +119,30 @@ class ReconciliationToday:
         return self.valid + self.duplicate + self.malformed + self.tombstone + self.gap
 
 
-def timeline(runtime: Runtime, span: Span) -> Timeline:
+def timeline(runtime: Runtime, period: Period) -> Timeline:
     """Return the timeline of all buses."""
-    times, step = _times(runtime.clock(), span)
-    return _timeline(span, times, step, runtime.ledger.stats.timeline("bus", times, step))
+    starts, step = _starts(period, "bus")
+    return _timeline(starts, step, runtime.ledger.stats.timeline("bus", _times(starts, step), step))
 
 
-def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
+def rule_timeline(runtime: Runtime, rule: str, period: Period) -> dict[str, Timeline]:
     """Return the timeline of a rule under the key "", and that of each of its targets under the target's name.
 
     Raises NotFoundError for an unknown rule.
     """
     found = find_rule(runtime.rule_set(), rule)
-    times, step = _times(runtime.clock(), span)
-    steps = runtime.ledger.stats.timeline("target", times, step, (found.bus, rule))
-    timelines = {"": _timeline(span, times, step, steps)}
+    starts, step = _starts(period, "target")
+    steps = runtime.ledger.stats.timeline("target", _times(starts, step), step, (found.bus, rule))
+    timelines = {"": _timeline(starts, step, steps)}
     for target in found.destinations:
         of = [each for each in steps if each.stat.key.target == target]
-        timelines[target] = _timeline(span, times, step, of)
+        timelines[target] = _timeline(starts, step, of)
     return timelines
 
 
 def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
     """Return the outcomes of some rules' deliveries in the last hour, by the name of the rule."""
-    times, _ = _times(runtime.clock(), "hour")
+    times, _ = _starts(Period(runtime.clock() - _HOUR, runtime.clock()), "target")
     found = runtime.ledger.stats.outcomes(times, {(rule.bus, rule.name) for rule in rules})
     pending: Counter[str] = Counter()
     for row in runtime.ledger.pending.counts():
@@ -127,6 +153,12 @@ def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
         )
         for rule in rules
     }
+
+
+def totals(runtime: Runtime, period: Period) -> Step:
+    """Return the counts of a period on all buses as one step, to the minute; its counts are not per minute."""
+    found = runtime.ledger.stats.timeline("bus", [period.since, period.until], 2 * (period.until - period.since))
+    return _step(period.since, [each.stat for each in found if each.step == 0], 1)
 
 
 def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
@@ -154,21 +186,34 @@ def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
     )
 
 
-def _times(now: datetime, span: Span) -> tuple[list[datetime], timedelta]:
-    """Return the beginnings of the complete minutes in a span, and the length of a step."""
-    count, step = _STEPS[span]
-    until = now.replace(second=0, microsecond=0)
-    minutes = count * step // _MINUTE
-    return [until - _MINUTE * back for back in range(minutes, 0, -1)], step
+def _starts(period: Period, scope: Scope) -> tuple[list[datetime], timedelta]:
+    """Return the starts of the complete steps in a period, and the length of a step."""
+    length = period.until - period.since
+    step = next((each for each, longest in _STEPS[scope] if length <= longest), _DAY)
+    until = start_of_step(period.until, step)
+    count = max(1, min(-(-length // step), MAX_PERIOD // step))
+    return [until - step * back for back in range(count, 0, -1)], step
 
 
-def _timeline(span: Span, times: Sequence[datetime], step: timedelta, found: Sequence[StatsStep]) -> Timeline:
+def start_of_step(at: datetime, step: timedelta) -> datetime:
+    """Return the latest time, at most `at`, that is a multiple of `step` since 1970."""
+    return at - (at - _EPOCH) % step
+
+
+def _times(starts: Sequence[datetime], step: timedelta) -> list[datetime]:
+    """Return the times at which a stat of some steps may begin: by minute, by hour and, for steps of a day, by day."""
+    first, until = starts[0], starts[-1] + step
+    hours = {first + _HOUR * number for number in range((until - first) // _HOUR)} if step >= _HOUR else set(starts)
+    recent = max(first, until - _KEPT_MINUTES)
+    minutes = {recent + _MINUTE * number for number in range((until - recent) // _MINUTE)}
+    return sorted(hours | minutes)
+
+
+def _timeline(starts: Sequence[datetime], step: timedelta, found: Sequence[StatsStep]) -> Timeline:
     by_step: dict[int, list[Stat]] = defaultdict(list)
     for each in found:
         by_step[each.step].append(each.stat)
-    count = _STEPS[span][0]
-    steps = (_step(times[0] + step * number, by_step[number], step / _MINUTE) for number in range(count))
-    return Timeline(span, tuple(steps))
+    return Timeline(step, tuple(_step(at, by_step[number], step / _MINUTE) for number, at in enumerate(starts)))
 
 
 def _step(at: datetime, stats: Sequence[Stat], minutes: float) -> Step:

@@ -1,8 +1,8 @@
-"""The timeline of an hour and a day equals the stats, by step."""
+"""The timeline of a period equals the stats, by step."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pipeline.delivering import RunningClock, Sending
@@ -10,30 +10,45 @@ from pipeline.delivering import RunningClock, Sending
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.views.stats import daily_stats, rule_days
 from eventbridge.views.timeline import (
+    Period,
     RuleHour,
-    Span,
     Step,
     Timeline,
     reconciliation_today,
     rule_hours,
     rule_timeline,
     timeline,
+    totals,
 )
 
 
-@pytest.mark.parametrize(("span", "minutes"), [("hour", 1), ("day", 30)])
+def last(sending: Sending, hours: float) -> Period:
+    """Return the period of the last hours."""
+    now = sending.runtime.clock()
+    return Period(now - timedelta(hours=hours), now)
+
+
+@pytest.mark.parametrize(
+    ("hours", "minutes", "of_rule_minutes"),
+    [(1, 1, 1), (6, 5, 60), (24, 30, 60), (24 * 7, 180, 180), (24 * 60, 1440, 1440)],
+)
 def test_a_timeline_counts_each_delivery_in_one_step(
-    sending: Sending, clock: RunningClock, span: Span, minutes: int
+    sending: Sending, clock: RunningClock, hours: float, minutes: int, of_rule_minutes: int
 ) -> None:
-    """For all buses, a rule and its targets, by minute and by half an hour; the reconciliation agrees."""
+    """For all buses, a rule and its targets, by steps from a minute to a day; the reconciliation agrees."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x")
     sending.deliver()
     runtime = sending.runtime
     reconciliation = reconciliation_today(runtime)
-    clock.advance(120)
     (rule,) = runtime.rule_set().rules
-    whole = timeline(runtime, span)
-    of_rule = rule_timeline(runtime, rule, span)
+    clock.advance(max(minutes, of_rule_minutes) * 60 + 60)
+    whole = timeline(runtime, last(sending, hours))
+    of_rule = rule_timeline(runtime, rule, last(sending, hours))
+    counted = totals(runtime, last(sending, hours))
+    clock.advance(-max(minutes, of_rule_minutes) * 60)
+
+    assert (whole.length, of_rule[""].length) == (timedelta(minutes=minutes), timedelta(minutes=of_rule_minutes))
+    assert (counted.events, counted.delivered, counted.failed) == (21, 20, 20)
 
     assert rule_hours(runtime, list(runtime.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
     assert rule_days(runtime, rule, 7) == list(daily_stats(runtime, 7, rule).rules)
@@ -41,7 +56,7 @@ def test_a_timeline_counts_each_delivery_in_one_step(
         21,
         20,
     ]
-    assert {name: round(sum(each.failed for each in one.steps) * minutes) for name, one in of_rule.items()} == {
+    assert {name: round(sum(each.failed for each in one.steps) * of_rule_minutes) for name, one in of_rule.items()} == {
         "": 20,
         "crm": 0,
         "bad": 20,
@@ -96,7 +111,7 @@ def test_deliveries_on_hold_for_a_disabled_target_count_against_its_rule(sending
     runtime = sending.runtime
     (rule,) = runtime.rule_set().rules
     hour = rule_hours(runtime, list(runtime.rule_set().rules.values()))[rule]
-    chart = success_chart(rule_timeline(runtime, rule, "hour")[""], "success", "delivered")
+    chart = success_chart(rule_timeline(runtime, rule, last(sending, 1))[""], "success", "delivered")
 
     assert (hour.delivered, hour.dead_lettered + hour.pending) == (12, 12)
     assert hour.pending > 0
@@ -111,14 +126,14 @@ def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: 
     sending.begin(4, crm="/healthy/crm")
     sending.deliver()
     clock.advance(120)
-    went = timeline(sending.runtime, "hour")
+    went = timeline(sending.runtime, last(sending, 1))
     counts, times, success = (
         counts_chart(went, "one", "Events"),
         latency_chart(went, "two", "Times"),
         success_chart(went, "three", "Taken"),
     )
 
-    assert [line.name for line in counts.lines] == ["events in", "delivered", "failed"]
+    assert [line.name for line in counts.lines] == ["received", "delivered", "failed"]
     assert len(counts.times) == len(counts.lines[0].values) == 60
     assert "delivered: highest" in counts.summary
     assert "failed: highest 0.0" in counts.summary
@@ -132,7 +147,7 @@ def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> N
     began = datetime(2026, 11, 27, tzinfo=UTC)
     rows = [(1.0, None), (0.0, 0.5), (1.0, None), (1.0, 2.0), (1.0, 2.0)]
     steps = [Step(began, 1.0, there, 1.0, 0.0, seconds, seconds) for there, seconds in rows]
-    went = Timeline("hour", tuple(steps))
+    went = Timeline(timedelta(minutes=1), tuple(steps))
     ours, rules = (counts_chart(went, "one", "Events", events=events) for events in (True, False))
     colours = [{line.name: line.colour for line in each.lines} for each in (ours, rules)]
     seconds = latency_chart(went, "two", "Times").lines[0]
@@ -140,4 +155,23 @@ def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> N
     assert [(each["delivered"], each["failed"]) for each in colours] == [(2, 3), (2, 3)]
     assert all(len(set(each.values())) == 3 for each in colours)
     assert (seconds.dots.count("M"), seconds.path.count("M"), seconds.path.count("L")) == (1, 1, 1)
-    assert not latency_chart(Timeline("hour", (steps[0],)), "three", "Times").has_values
+    assert not latency_chart(Timeline(timedelta(minutes=1), (steps[0],)), "three", "Times").has_values
+
+
+@pytest.mark.parametrize(
+    ("highest", "lines"),
+    [
+        (0, [0, 1]),
+        (0.7, [0, 0.2, 0.4, 0.6, 0.8]),
+        (27, [0, 10, 20, 30]),
+        (80, [0, 20, 40, 60, 80]),
+        (101, [0, 50, 100, 150]),
+    ],
+)
+def test_the_lines_of_a_chart_are_round_numbers_from_zero(highest: float, lines: list[float]) -> None:
+    """At most five, and none far above the highest value."""
+    steps = (Step(datetime(2026, 11, 27, tzinfo=UTC), highest, 0.0, 0.0, 0.0, None, None),)
+    chart = counts_chart(Timeline(timedelta(minutes=1), steps), "one", "Events")
+
+    assert [round(value, 6) for value, _ in chart.scale] == lines
+    assert [chart.scale[0][1], chart.scale[-1][1]] == [100, 0]

@@ -61,7 +61,7 @@ async def begin(request: Request, submitted: OperatorForm, name: str) -> Respons
     require_payloads(request)
 
     def page(runtime: Runtime) -> dict[str, Any]:
-        return {"viewer": submitted.viewer, "form": submitted} | values.rule(runtime, name, "hour")
+        return {"viewer": submitted.viewer, "form": submitted} | values.rule(runtime, request, name)
 
     def conf_of() -> dict[str, str]:
         conf: dict[str, str] = run_form(request, lambda runtime: _conf(runtime, submitted, name), "rule", page)

@@ -43,7 +43,17 @@ def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
     """Return one batch: its ranges, chunks, reconciliation as recomputed from the store, and DAG runs."""
     account = run_for_caller(request, lambda runtime: batch_account(runtime, batch_id))
     runs = _gate(request).runs_of(account.batch)
-    return render(request, "batch", {"viewer": found, "runs": runs, "push": _push} | vars(account))
+    return render(
+        request,
+        "batch",
+        {
+            "viewer": found,
+            "runs": runs,
+            "push": _push,
+            "durations": [(each.stage, each.seconds) for each in account.stages],
+        }
+        | vars(account),
+    )
 
 
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")

@@ -55,7 +55,7 @@ def api(request: Request, found: Annotated[Viewer, Depends(viewer)]) -> Response
         "groups": call_groups(document),
         "models": {name: (schemas[name].get("description", ""), _members(schemas[name])) for name in sorted(schemas)},
     }
-    return render(request, "api", values, scripted=True)
+    return render(request, "api", values)
 
 
 @router.get("/api.js")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from eventbridge.views.timeline import Timeline
 
 #: The size of the drawing in its own units: as wide as a phone's screen, so that labels are readable there too.
 WIDTH, HEIGHT = 360, 100
-_ROUND = (1, 2, 5, 10)
+_ROUND = (1, 2, 5, 10, 20, 50)
+#: The maximum number of steps between the horizontal lines.
+_MAX_STEPS = 4
 #: The number of each line's colour in the style sheet, so that on every chart failed is red and delivered green.
-_COLOURS = {"events in": 1, "deferred": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
+_COLOURS = {"received": 1, "deferred": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of one timeline: `key` is unique on its page, `top` is the value of its upper edge."""
+    """A chart of one timeline: `key` is unique on its page.
+
+    `scale` has the values of the horizontal lines, each with its height in the drawing.
+    """
 
     key: str
     title: str
     summary: str
     unit: str
-    top: float
+    scale: tuple[tuple[float, float], ...]
     times: tuple[str, ...]
     lines: tuple[Line, ...]
 
@@ -43,6 +50,19 @@ class Chart:
         return any(line.path or line.dots for line in self.lines)
 
 
+def sparkline(values: Sequence[float | None]) -> str:
+    """Return the path of a line through values in a box of 100 by 32, with gaps where values are missing."""
+    top = max((each for each in values if each is not None), default=0) or 1
+    across = 100 / max(1, len(values) - 1)
+    path, drawing = [], False
+    for number, value in enumerate(values):
+        if value is not None:  # a line of no length makes a value without neighbours visible
+            start = "" if drawing else f"M{number * across:.1f} {30 - 28 * value / top:.1f}h.1"
+            path.append(start or f"L{number * across:.1f} {30 - 28 * value / top:.1f}")
+        drawing = value is not None
+    return "".join(path)
+
+
 def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = True) -> Chart:
     """Return the chart of incoming events or deferred deliveries, and delivered and failed deliveries, per minute."""
     lines: list[tuple[str, Sequence[float | None]]] = [
@@ -50,7 +70,7 @@ def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = Tru
         ("failed", [each.failed for each in timeline.steps]),
     ]
     if events:
-        lines.insert(0, ("events in", [each.events for each in timeline.steps]))
+        lines.insert(0, ("received", [each.events for each in timeline.steps]))
     else:
         lines.append(("deferred", [each.pending for each in timeline.steps]))
     return _chart(timeline, key, title, "per minute", lines)
@@ -69,7 +89,7 @@ def success_chart(timeline: Timeline, key: str, title: str) -> Chart:
     """Return the chart of the success rate: percent delivered of all delivered, dead-lettered and deferred."""
     counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in timeline.steps]
     shares = [100 * delivered / every if every else None for delivered, every in counts]
-    return _chart(timeline, key, title, "%", [("delivered", shares)], top=100.0)
+    return _chart(timeline, key, title, "%", [("delivered", shares)], (0.0, 50.0, 100.0))
 
 
 def _chart(
@@ -78,28 +98,32 @@ def _chart(
     title: str,
     unit: str,
     lines: Sequence[tuple[str, Sequence[float | None]]],
-    top: float | None = None,
+    scale: tuple[float, ...] = (),
 ) -> Chart:
     known = [value for _, values in lines for value in values if value is not None]
-    edge = top or _top(max(known, default=0.0))
+    scale = scale or _scale(max(known, default=0.0))
+    edge = scale[-1]
     summaries = []
     for name, values in lines:
         given = [value for value in values if value is not None]
         summaries.append(f"{name}: highest {max(given):,.1f}, last {given[-1]:,.1f}" if given else f"{name}: none")
     drawn = tuple(Line(name, tuple(values), *_paths(values, edge), _COLOURS[name]) for name, values in lines)
-    times = tuple(f"{each.at:%H:%M}" for each in timeline.steps)
-    return Chart(key, title, f"{unit}; " + "; ".join(summaries), unit, edge, times, drawn)
+    days = timeline.steps[-1].at - timeline.steps[0].at > timedelta(hours=25)
+    times = tuple(f"{each.at:{'%m-%d %H:%M' if days else '%H:%M'}}" for each in timeline.steps)
+    return Chart(key, title, f"{unit}; " + "; ".join(summaries), unit, _lines(scale), times, drawn)
 
 
-def _top(highest: float) -> float:
-    """Return the next round number: 1, 2, 5 or 10 times a power of ten; 1 for 0."""
+def _scale(highest: float) -> tuple[float, ...]:
+    """Return the values of the horizontal lines: at most 5, from 0, a round number apart, up to at least `highest`."""
     if not highest:
-        return 1.0
-    edge = 1.0
-    while edge < highest:
-        edge *= 10
-    lower = edge / 10
-    return next((lower * each for each in _ROUND if lower * each >= highest), edge)
+        return (0.0, 1.0)
+    power = 10.0 ** (math.floor(math.log10(highest)) - 1)
+    step = next(power * each for each in _ROUND if power * each * _MAX_STEPS >= highest)
+    return tuple(step * number for number in range(math.ceil(highest / step) + 1))
+
+
+def _lines(scale: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    return tuple((value, HEIGHT - HEIGHT * value / scale[-1]) for value in scale)
 
 
 def _paths(values: Sequence[float | None], top: float) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -62,13 +62,14 @@ def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Respon
     def page(runtime: Runtime) -> dict[str, Any]:
         if on_target:
             return {"viewer": submitted.viewer, "rate": submitted["value"]} | values.target(
-                runtime, request, name, target, "hour"
+                runtime, request, name, target
             )
-        return {"viewer": submitted.viewer} | values.rule(runtime, name, "hour")
+        return {"viewer": submitted.viewer} | values.rule(runtime, request, name)
 
     run_form(request, apply, "target" if on_target else "rule", page)
     rule = quote(name, safe="")
-    return redirect_to(request, f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}")
+    path = f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}"
+    return redirect_to(request, f"{path}?{urlencode({'done': action, 'of': target})}")
 
 
 @router.get("/request")

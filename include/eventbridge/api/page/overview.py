@@ -1,26 +1,24 @@
-"""Returns the values of the overview: the status of the installation, its throughput, and the lag of its runners."""
+"""Returns the values of the overview: its figures, what needs attention, and the lag of each runner."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from fastapi import Request
 
-from eventbridge.api.page.chart import counts_chart, latency_chart
+from eventbridge.api.page.chart import counts_chart, latency_chart, sparkline
+from eventbridge.api.page.period import ShownPeriod, period_links
 from eventbridge.api.payloads import visible_rule_on_hold
-from eventbridge.dead_letters.reader import dead_letter_page
-from eventbridge.dead_letters.selection import Selection
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.status import Status, status
-from eventbridge.views.timeline import Span, reconciliation_today, timeline
+from eventbridge.views.timeline import Period, Step, reconciliation_today, timeline, totals
 
-_NEWEST_BATCHES = 10
-#: The maximum number of unhealthy targets, and of groups of pending deliveries, on the overview.
-_OVERVIEW_ROWS = 20
-#: The maximum number of dead letters that the overview counts by reason, and of files that it reads for this.
-_NEWEST_DEAD_LETTERS, _DEAD_LETTER_FILES = 200, 10
+_NEWEST_BATCHES = 5
+#: The maximum number of unhealthy targets on the overview.
+_MAX_TARGETS = 20
 
 
 @dataclass(frozen=True)
@@ -36,34 +34,142 @@ class RunnerLag:
     drains: str
 
 
-def overview_values(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
-    """Return the status of the installation, and its throughput in the last hour or day."""
+@dataclass(frozen=True)
+class Figure:
+    """A number at the top of the overview, with a note and the path of its line, drawn in a colour of the style."""
+
+    label: str
+    value: str
+    note: str
+    line: str
+    colour: int
+
+
+class Finding(NamedTuple):
+    """Something that needs attention: its kind and name, its state, since when and why.
+
+    `path` is that of its page; `rule` and `target` are set if a button of the overview can change its state.
+    """
+
+    kind: str
+    name: str
+    path: str
+    state: str
+    since: datetime | None
+    why: str
+    rule: str = ""
+    target: str = ""
+
+
+def overview_values(runtime: Runtime, request: Request, shown: ShownPeriod) -> dict[str, Any]:
+    """Return the figures and charts of a period, and the status of the installation now."""
     found = status(runtime, batches=_NEWEST_BATCHES)
     found = replace(found, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in found.rules_on_hold))
+    period = shown.times(runtime.clock())
     values: dict[str, Any] = {
         "status": found,
+        "findings": list(_findings(found)),
+        "more_targets": max(0, len(found.targets) - _MAX_TARGETS),
         "waiting": _runner_lags(found),
+        "modes": {each.runner for each in found.streaming},
         "reconciliation": None,
+        "figures": [],
         "charts": [],
-        "span": span,
+        "period_links": list(period_links(request)),
     }
-    # the largest groups first; the page of targets shows the others
-    values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_OVERVIEW_ROWS]
-    values |= {"unhealthy": found.targets[:_OVERVIEW_ROWS], "dead": _newest_reasons(runtime)}
     if runtime.owners is not None:  # the stats of a bus, and its reconciliation, cover all its rules
         return values
-    recent = timeline(runtime, span)
+    recent = timeline(runtime, period)
     charts = [
-        counts_chart(recent, "counts", "Events and deliveries"),
-        latency_chart(recent, "times", "Publish-to-delivery latency"),
+        counts_chart(recent, "counts", "Throughput"),
+        latency_chart(recent, "times", "Publish to delivered"),
     ]
-    return values | {"reconciliation": reconciliation_today(runtime), "charts": charts}
+    figures = _figures(runtime, period, recent.steps, found)
+    return values | {"reconciliation": reconciliation_today(runtime), "charts": charts, "figures": figures}
 
 
-def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
-    """Return how many of the newest dead letters have each reason, the most frequent reason first."""
-    newest = dead_letter_page(runtime, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, max_files=_DEAD_LETTER_FILES)
-    return Counter(str(each.record["reason"]) for each in newest.dead_letters).most_common()
+def _figures(runtime: Runtime, period: Period, steps: Sequence[Step], found: Status) -> list[Figure]:
+    now = totals(runtime, period)
+    before = totals(runtime, Period(period.since - (period.until - period.since), period.since))
+    ended = now.delivered + now.failed
+    pending = sum(each.count for each in found.pending)
+    due = min((each.next_due_at for each in found.pending if each.next_due_at), default=None)
+    targets = len({(each.rule, each.target) for each in found.pending})
+    change = 100 * (now.events - before.events) / before.events if before.events else None
+    return [
+        Figure(
+            "Events received",
+            f"{now.events:,.0f}",
+            "none in the period before" if change is None else f"{change:+,.1f} % against the period before",
+            sparkline([each.events for each in steps]),
+            1,
+        ),
+        Figure(
+            "Delivered",
+            f"{100 * now.delivered / ended:.2f} %" if ended else "none",
+            f"{now.delivered:,.0f} of {_counted(round(ended), 'delivery', 'deliveries')}",
+            sparkline([each.delivered for each in steps]),
+            2,
+        ),
+        Figure(
+            "Publish to delivered, p99",
+            "none" if now.p99_seconds is None else _seconds(now.p99_seconds),
+            "nothing was delivered" if now.p50_seconds is None else f"p50 {_seconds(now.p50_seconds)}",
+            sparkline([each.p99_seconds for each in steps]),
+            1,
+        ),
+        Figure(
+            "Pending now",
+            f"{pending:,}",
+            f"for {_counted(targets, 'target', 'targets')}{f', next at {due:%H:%M:%S} UTC' if due else ''}",
+            sparkline([each.pending for each in steps]),
+            3,
+        ),
+    ]
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def _seconds(value: float) -> str:
+    """Return a time in the unit that suits it."""
+    if value < 1:
+        return f"{value * 1_000:,.0f} ms"
+    return f"{value:,.1f} s" if value < 120 else f"{value / 60:,.0f} min"
+
+
+def _findings(found: Status) -> Sequence[Finding]:
+    """Return what needs attention, the most urgent first."""
+    stop = found.ingestion_stop
+    findings = [Finding("Installation", "no new batches", "", "stopped", stop.since, stop.reason)] if stop else []
+    findings += [
+        Finding("Rule files", str(error), "", "error", None, "Batches use the previous rules") for error in found.errors
+    ]
+    findings += [Finding("Runner", each.runner, "", "stalled", None, each.why) for each in found.stalled]
+    findings += [
+        Finding("Rule", each.rule, f"/rules/{each.rule}", "on hold", each.since, each.reason, each.rule)
+        for each in found.rules_on_hold
+    ]
+    findings += [
+        Finding(
+            "Target",
+            f"{each.rule} / {each.target}",
+            f"/targets/{each.rule}/{each.target}",
+            each.state,
+            each.since,
+            each.reason,
+            each.rule,
+            each.target,
+        )
+        for each in found.targets[:_MAX_TARGETS]
+    ]
+    findings += [
+        Finding("Owner", each.owner, "", "quota reached", None, "the owner's events are stored up to its quota")
+        for each in found.owners
+        if each.full
+    ]
+    return findings
 
 
 def lag_values(runtime: Runtime) -> dict[str, Any]:
@@ -110,7 +216,7 @@ def _catch_up_text(current: Status, runner: str, bus: str) -> str:
     if len(known) < len(flows) or not known:
         return "not known yet"
     longest = max(known)
-    return f"in {longest:,.0f} s" if longest else "no lag"
+    return f"in {_seconds(longest)}" if longest else "up to date"
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

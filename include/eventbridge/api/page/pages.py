@@ -14,7 +14,9 @@ from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import values
 from eventbridge.api.page.forms import read_form, redirect_to
 from eventbridge.api.page.overview import lag_values, overview_values
+from eventbridge.api.page.period import period_of
 from eventbridge.api.page.render import render
+from eventbridge.api.page.search_box import page_for
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
 from eventbridge.api.payloads import HIDDEN, can_see_payloads, visible_actions
 from eventbridge.control.actions import action_page
@@ -22,13 +24,11 @@ from eventbridge.event.json_document import write_document
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 from eventbridge.views.schemas import MAX_RULES, field_users, schema_page, schemas_named
-from eventbridge.views.timeline import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _MAX_FORM_BYTES = 4_096
 
-_Span = Annotated[Span, Query(description="The time that the charts cover.")]
 #: The login of the page, which a mounting server replaces with its own.
 own_login = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
@@ -37,22 +37,38 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 
 @router.get("")
 @asks_buses
-def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
+def overview(request: Request, token: _Viewer) -> Response:
     """Return the overview: lag, unhealthy targets, pending deliveries, and the newest batches."""
     return _page(
-        request, token, "overview", run_for_caller(request, lambda runtime: overview_values(runtime, request, span))
+        request,
+        token,
+        "overview",
+        run_for_caller(request, lambda runtime: overview_values(runtime, request, period_of(request))),
     )
+
+
+@router.get("/find")
+def find(request: Request, token: _Viewer, text: Annotated[str, Query(alias="q")] = "") -> Response:
+    """Redirect from the search box to the page of what its text names."""
+    fields = period_of(request).fields
+    return redirect_to(request, run_for_caller(request, lambda runtime: page_for(runtime, text, fields)))
 
 
 @router.get("/event")
 @reads_store
 def event(
-    request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "", every_rule: bool = False
+    request: Request,
+    token: _Viewer,
+    event_id: Annotated[str, Query(alias="id")] = "",
+    every_rule: bool = False,
+    rule: str = "",
 ) -> Response:
     """Return the trace of an event."""
     wanted = event_id.strip()
     found = (
-        run_for_caller(request, lambda runtime: values.event(runtime, request, wanted, every_rule=every_rule))
+        run_for_caller(
+            request, lambda runtime: values.event(runtime, request, wanted, every_rule=every_rule, rule=rule.strip())
+        )
         if wanted
         else {"event_id": ""}
     )
@@ -75,9 +91,9 @@ def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> 
 
 @router.get("/rules/{name}")
 @reads_store
-def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
+def rule(request: Request, token: _Viewer, name: str) -> Response:
     """Return the page of one rule."""
-    return _page(request, token, "rule", run_for_caller(request, lambda runtime: values.rule(runtime, name, span)))
+    return _page(request, token, "rule", run_for_caller(request, lambda runtime: values.rule(runtime, request, name)))
 
 
 @router.get("/targets")
@@ -90,13 +106,13 @@ def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -
 
 @router.get("/targets/{rule}/{name}")
 @reads_store
-def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
+def target(request: Request, token: _Viewer, rule: str, name: str) -> Response:
     """Return the state and the throughput of one target of a rule."""
     return _page(
         request,
         token,
         "target",
-        run_for_caller(request, lambda runtime: values.target(runtime, request, rule, name, span)),
+        run_for_caller(request, lambda runtime: values.target(runtime, request, rule, name)),
     )
 
 
@@ -128,7 +144,9 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
 @reads_store
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Return the search form, and the archived events found by bus, type, source, subject or time."""
-    return _page(request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, query)))
+    return _page(
+        request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, request, query))
+    )
 
 
 @own_login.get("/login")
@@ -176,6 +194,13 @@ def style() -> Response:
     """Return the style sheet."""
     content = files("eventbridge.api.page").joinpath("style.css").read_bytes()
     return Response(content, media_type="text/css", headers={"cache-control": "max-age=300"})
+
+
+@router.get("/page.js")
+def script() -> Response:
+    """Return the script of every page."""
+    content = files("eventbridge.api.page").joinpath("page.js").read_bytes()
+    return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 
 
 @router.get("/theme.js")

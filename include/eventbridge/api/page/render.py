@@ -13,12 +13,15 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from eventbridge.api.page.period import kept_parameters, period_of
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import CallRefused, problem_response, refusal_of
 
-#: Nothing is loaded from other hosts; only the page's own server may frame it, as Airflow does.
+#: Nothing is loaded from other hosts, and all scripts are EventBridge's own files; only the page's own server may frame
+#: it, as Airflow does.
 _POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+    "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'self'"
 )
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -36,19 +39,22 @@ class FormRefused(CallRefused):
         self.values = values
 
 
-def render(
-    request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, *, scripted: bool = False
-) -> Response:
-    """Return the page of a template; every value is escaped. A `scripted` page has a script that calls the API."""
+def render(request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Return the page of a template; every value is escaped."""
     framed = bool(getattr(request.app.state, "framed", False))
     mounted = str(request.scope.get("root_path", ""))
-    given = {"root": root(request), "name": name, "framed": framed}
+    given: dict[str, Any] = {"root": root(request), "name": name, "framed": framed}
+    given |= {
+        "attention": getattr(request.state, "attention", {}),
+        "period": period_of(request),
+        "kept": kept_parameters(request),
+        "done": request.query_params.get("done", ""),
+        "of": request.query_params.get("of", ""),
+    }
     # the server that mounts this one, for links to its pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
-    text = _templates().get_template(f"{name}.html").render(values, **given)
-    # All scripts are EventBridge's own files; a page that is neither framed nor scripted has none.
-    policy = _POLICY + "; script-src 'self'" * (framed or scripted) + "; connect-src 'self'" * scripted
-    headers = _HEADERS | {"content-security-policy": policy}
+    text = _templates().get_template(f"{name}.html").render(given | values)
+    headers = _HEADERS | {"content-security-policy": _POLICY}
     # Half of a surrogate pair, which UTF-8 cannot hold, is shown as a question mark.
     return Response(text.encode("utf-8", "replace"), status, headers, "text/html; charset=utf-8")
 
@@ -95,7 +101,16 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(cell=_cell, ago=_ago, when=_when, pretty=_pretty, compact=_compact, short=_short)
+    found.filters.update(
+        cell=_cell,
+        ago=_ago,
+        when=_when,
+        when_only=_time,
+        colour=_colour,
+        pretty=_pretty,
+        compact=_compact,
+        short=_short,
+    )
     return found
 
 
@@ -121,7 +136,28 @@ def _when(value: datetime | None) -> Markup:
     """Return a time in UTC, and how long ago it was."""
     if value is None:
         return Markup("")
-    return Markup('{} <span class="ago">{}</span>').format(_cell(value), _ago(value))
+    return Markup('{} <span class="ago">{}</span>').format(_time(value), _ago(value))
+
+
+def _time(value: datetime | None) -> Markup:
+    """Return a time in UTC, marked as one, so that the script of the page can show it in the browser's zone."""
+    if value is None:
+        return Markup("")
+    return Markup('<time datetime="{}">{}</time>').format(value.astimezone(UTC).isoformat(), _cell(value))
+
+
+#: The colour of a badge by its state; a state that is not here has none.
+_COLOURS: Final = {
+    "good": "ok, delivered, matched, met, committed, reconciled, completed, done, valid, accepted, running, closed",
+    "warn": "degraded, pending, scheduled, on hold, on_hold, paused, half open, quota reached, retry_scheduled",
+    "bad": "disabled, dead_lettered, dead-lettered, failed, incomplete, stalled, error, stopped, malformed, rejected, "
+    "retrying, open",
+}
+_COLOUR_OF: Final = {state: colour for colour, states in _COLOURS.items() for state in states.split(", ")}
+
+
+def _colour(state: str) -> str:
+    return _COLOUR_OF.get(state, "")
 
 
 def _short(value: float) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ from eventbridge.api.payloads import visible_selection
 from eventbridge.api.refusal import CallRefused
 from eventbridge.control.consecutive_batches import cancel_replay, pause_replay, resume_replay
 from eventbridge.errors import UserError
-from eventbridge.replay.account import find_replay, replay_document, replay_progress, visible_replays
+from eventbridge.replay.account import ReplayProgress, find_replay, replay_document, replay_progress, visible_replays
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import PREVIEW_FILES, survey
@@ -143,9 +144,32 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
 @reads_store
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
     """Return one replay: the request, its progress, and the outcomes of its deliveries."""
-    document = run_for_caller(request, lambda runtime: visible_selection(request, replay_document(runtime, replay_id)))
-    values = {"since" if name == "from" else name: value for name, value in document.items()}
-    return render(request, "replay", {"viewer": found} | values)
+
+    def load(runtime: Runtime) -> dict[str, Any]:
+        document = visible_selection(request, replay_document(runtime, replay_id))
+        progress = _progress(replay_progress(runtime, find_replay(runtime, replay_id)), runtime.clock())
+        return {"since" if name == "from" else name: value for name, value in document.items()} | {"progress": progress}
+
+    return render(request, "replay", {"viewer": found} | run_for_caller(request, load))
+
+
+def _progress(found: ReplayProgress, now: datetime) -> dict[str, Any]:
+    """Return how much of its period a replay has read in percent, its rate, and the seconds that are left.
+
+    The archive is read by time, so that the estimate is as even as the events were.
+    """
+    replay = found.replay
+    if replay.state == "done":
+        return {"percent": 100.0, "rate": None, "left": None}
+    share = (found.reached - replay.since) / (replay.until - replay.since) if found.reached else 0.0
+    share = min(max(share, 0.0), 1.0)
+    elapsed = (now - replay.started_at).total_seconds()
+    is_moving = replay.state == "running" and share > 0 and elapsed > 0
+    return {
+        "percent": 100 * share,
+        "rate": found.taken / elapsed if is_moving else None,
+        "left": elapsed * (1 - share) / share if is_moving else None,
+    }
 
 
 @router.post("/replays/{replay_id}/{word}")

@@ -3,6 +3,7 @@ server."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from urllib.parse import urlsplit
 from fastapi import Request, Response
 
 from eventbridge.api.access import Access, check_general_scope, limit_to_owners
+from eventbridge.api.documents import run_for_caller
+from eventbridge.api.page.attention import attention
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.model.api import OPERATE, PAYLOADS, READ, ApiToken
@@ -148,6 +151,7 @@ async def viewer(request: Request) -> Viewer:
     request.state.viewer = found
     limit_to_owners(request, found.owners)
     set_payloads_right(request, found.can_see_payloads)
+    request.state.attention = await asyncio.to_thread(run_for_caller, request, attention)
     return found
 
 

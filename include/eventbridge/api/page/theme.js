@@ -2,7 +2,7 @@
 const root = document.documentElement;
 let outer = null;
 try { if (parent !== window) outer = parent.document.documentElement; } catch { /* framed by another site */ }
-const names = { back: "bg", text: "fg", quiet: "fg-muted", line: "border" };
+const names = { back: "bg-subtle", surface: "bg", soft: "bg-muted", text: "fg", quiet: "fg-muted", line: "border" };
 const apply = () => {
   root.dataset.theme = outer.classList.contains("dark") ? "dark" : "light";
   const style = parent.getComputedStyle(outer);

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Request
@@ -12,6 +14,7 @@ from fastapi import Request
 from eventbridge.api.documents import DeadLetterQuery, dead_letter_named, rule_document, with_name
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
+from eventbridge.api.page.period import DEFAULT, period_links, period_of
 from eventbridge.api.payloads import (
     HIDDEN,
     can_see_payloads,
@@ -26,44 +29,120 @@ from eventbridge.dead_letters.selection import REASONS
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_text import plain
-from eventbridge.model.why import EventResult
+from eventbridge.model.why import EventResult, RuleResult, Step
 from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.visibility import visibility_of
 from eventbridge.views.requests import recent_responses
 from eventbridge.views.rules import rule_text, rule_versions
 from eventbridge.views.stats import rule_days
 from eventbridge.views.status import rules_on_hold
 from eventbridge.views.target_status import target_lines, target_page
-from eventbridge.views.timeline import Span, rule_hours, rule_timeline
+from eventbridge.views.timeline import rule_hours, rule_timeline
 from eventbridge.views.trace.explain import archived_body, why
 
 _MICROSECOND = timedelta(microseconds=1)
 _LISTED_RULES = 100
 _COST_DAYS = 7
+#: The number of attempts at a delivery, one after the other, from which those in the middle are folded.
+_SHOWN_ATTEMPTS = 3
 
 
-def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
+#: What a page says after an action of a button, and the action that undoes it. A redirect names the action, so that the
+#: text of a page comes from here, and never from its URL.
+DONE: Final = {
+    "pause rule": ("The rule is paused. Its deliveries wait.", "resume rule"),
+    "resume rule": ("The rule is resumed.", "pause rule"),
+    "pause target": ("The target is paused. Its deliveries wait.", "resume target"),
+    "resume target": ("The target is resumed.", "pause target"),
+    "disable rule": ("The rule is disabled. Events that arrive now are not delivered by it.", "enable rule"),
+    "enable rule": ("The rule is enabled.", "disable rule"),
+    "enable target": ("The target is enabled. What waits for it is sent.", ""),
+    "release rule": ("The rule is released.", ""),
+    "set priority": ("The priority is set.", "clear priority"),
+    "clear priority": ("The priority is that of the rule file.", ""),
+    "set rate": ("The rate is set.", "clear rate"),
+    "clear rate": ("The rate is that of the rule file.", ""),
+}
+
+
+@dataclass(frozen=True)
+class ShownEvent:
+    """One message with the id of an event: its status over all deliveries, its steps, and the result of each rule.
+
+    `steps` are in groups of attempts at the same delivery; the attempts of a group that is folded are shown on demand.
+    """
+
+    message: EventResult
+    body: str | None
+    status: str
+    attempts: int
+    steps: tuple[tuple[bool, tuple[Step, ...]], ...]
+    matched: tuple[RuleResult, ...]
+    unmatched: tuple[RuleResult, ...]
+
+    @property
+    def rules(self) -> tuple[RuleResult, ...]:
+        """The results of all rules, those that matched first."""
+        return self.matched + self.unmatched
+
+
+def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool, rule: str) -> dict[str, Any]:
     """Return the trace of every message with an event id or, if there is none, `error`.
 
-    If `every_rule`, all rules that do not match are included, otherwise only some.
+    If `every_rule`, all rules that do not match are included, otherwise only some. If `rule` is not empty, it is the
+    only rule that is explained.
     """
     try:
-        found = visible_trace(request, why(runtime, event_id, max_unmatched=None if every_rule else _LISTED_RULES))
+        most = None if every_rule or rule else _LISTED_RULES
+        found = visible_trace(request, why(runtime, event_id, max_unmatched=most, rule=rule or None))
     except NotFoundError as error:
         return {"event_id": event_id, "error": str(error)}
-
-    def body_of(message: EventResult) -> str | None:
-        return archived_body(runtime, message) if can_see_payloads(request) else HIDDEN
-
     event_id = found.event_id  # a delivery id finds its event
     return {
         "event_id": event_id,
         "why": found,
-        "messages": [(each, body_of(each), _matching_first(each)) for each in found.events],
-        "more_rules": not every_rule
-        and any(sum(not rule.matched for rule in each.rules) >= _LISTED_RULES for each in found.events),
+        "messages": [_shown_event(runtime, request, each) for each in found.events],
+        "more_rules": most is not None
+        and any(sum(not rule.matched for rule in each.rules) >= most for each in found.events),
         "resend": lambda message, rule, target: resend_form(event_id, message, rule, target),
     }
+
+
+def _shown_event(runtime: Runtime, request: Request, message: EventResult) -> ShownEvent:
+    steps = []
+    for is_attempt, group in itertools.groupby(
+        message.steps, key=lambda each: each.what == "attempt" and each.delivery_id
+    ):
+        part = tuple(group)
+        hidden = part[_SHOWN_ATTEMPTS - 1 : -1] if is_attempt and len(part) > _SHOWN_ATTEMPTS else ()
+        if hidden:
+            steps += [(False, part[: _SHOWN_ATTEMPTS - 1]), (True, hidden), (False, part[-1:])]
+        else:
+            steps.append((False, part))
+    return ShownEvent(
+        message=message,
+        body=archived_body(runtime, message) if can_see_payloads(request) else HIDDEN,
+        status=_status_of(message),
+        attempts=sum(each.what == "attempt" for each in message.steps),
+        steps=tuple(steps),
+        matched=tuple(each for each in message.rules if each.matched),
+        unmatched=tuple(each for each in message.rules if not each.matched),
+    )
+
+
+def _status_of(message: EventResult) -> str:
+    """Return the status of a message: that of its deliveries, those that need attention first."""
+    if message.status != "valid":
+        return message.status or "unknown"
+    states = {each.state for each in message.deliveries}
+    if "dead_lettered" in states:
+        return "dead_lettered"
+    if states & {"scheduled", "on_hold", "in_progress"}:
+        return "pending"
+    if not states:
+        return "no rule matched" if message.landings else "unknown"
+    return "delivered"
 
 
 def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> dict[str, str]:
@@ -95,12 +174,12 @@ def rules(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
     }
 
 
-def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
+def rule(runtime: Runtime, request: Request, name: str) -> dict[str, Any]:
     """Return a rule, the state of its targets, and its throughput, cost and versions."""
     document = rule_document(runtime, name)
     today = runtime.rule_set()
     lines = target_lines(runtime, name)
-    recent = rule_timeline(runtime, name, span)[""]
+    recent = rule_timeline(runtime, name, period_of(request).times(runtime.clock()))[""]
     charts = [
         counts_chart(recent, "rate", "Deliveries", events=False),
         success_chart(recent, "success", "Success rate"),
@@ -108,7 +187,9 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
     overrides = [each for each in runtime.ledger.overrides.all() if each.rule == name]
     return {
         "rule": name,
+        "said": DONE,
         "owner": today.owner_of(today.rules[name]),
+        "description": today.rules[name].description,
         "document": write_document(document),
         "enabled": document["enabled"],
         "targets": lines,
@@ -117,7 +198,7 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
         "disabled": any(each.kind == "disabled" for each in overrides),
         "on_hold": any(each.rule == name for each in rules_on_hold(runtime, today)),
         "charts": charts,
-        "span": span,
+        "period_links": list(period_links(request)),
         "version": today.rules[name].version,
         "priority": next((each.value for each in overrides if each.kind == "priority"), today.rules[name].priority),
         "written": rule_text(runtime, today, name),
@@ -126,11 +207,11 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
     }
 
 
-def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span) -> dict[str, Any]:
+def target(runtime: Runtime, request: Request, rule: str, name: str) -> dict[str, Any]:
     """Return the state of one of a rule's targets, its throughput, and its last responses."""
     find_target(runtime.rule_set(), rule, name)
     lines = [line for line in target_lines(runtime, rule) if line.target == name]
-    recent = rule_timeline(runtime, rule, span)[name]
+    recent = rule_timeline(runtime, rule, period_of(request).times(runtime.clock()))[name]
     charts = [
         counts_chart(recent, "rate", "Deliveries", events=False),
         latency_chart(recent, "times", "Publish-to-delivery latency"),
@@ -146,7 +227,14 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
     ]
     overrides = [each for each in runtime.ledger.overrides.all() if (each.rule, each.target) == (rule, name)]
     paused = any(each.kind == "paused" for each in overrides)
-    values = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
+    values = {
+        "said": DONE,
+        "rule": rule,
+        "target": name,
+        "targets": lines,
+        "charts": charts,
+        "period_links": list(period_links(request)),
+    }
     return values | {"responses": responses, "overrides": overrides, "paused": paused}
 
 
@@ -167,7 +255,8 @@ def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> 
     ]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
     shown = {"dead_letters": marked, "groups": visible_groups(records), "unreadable": unreadable}
-    return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown
+    by = "letter" if request.query_params.get("by") == "letter" else "cause"
+    return {"query": query, "reasons": REASONS, "cursor": found.cursor, "by": by} | shown
 
 
 def dead_letter(runtime: Runtime, request: Request, name: str) -> dict[str, Any]:
@@ -185,14 +274,23 @@ def dead_letter(runtime: Runtime, request: Request, name: str) -> dict[str, Any]
     }
 
 
-def search(runtime: Runtime, query: SearchQuery) -> dict[str, Any]:
-    """Return the query and, if it has a filter, the events found."""
-    asked = query.has_filter()
-    return {"query": query, "found": query.page(runtime) if asked else None}
-
-
-def _matching_first(event: EventResult) -> list[Any]:
-    return sorted(event.rules, key=lambda rule: not rule.matched)
+def search(runtime: Runtime, request: Request, query: SearchQuery) -> dict[str, Any]:
+    """Return the query, and the events that it finds; without a time, those of the last day."""
+    shown = replace(query, since=query.since or DEFAULT)
+    given = [(name, value) for name, value in request.query_params.multi_items() if name not in ("cursor", "live")]
+    live = request.query_params.get("live") == "1"
+    visibility = visibility_of(runtime)
+    buses = [name for name in sorted(runtime.rule_set().buses) if visibility.bus(name)]
+    if runtime.owners is not None and not shown.bus:  # a caller who is limited to owners must name a bus
+        shown = replace(shown, bus=next(iter(buses), None))
+    return {
+        "query": replace(query, bus=shown.bus),
+        "found": shown.page(runtime),
+        "buses": buses,
+        "live": live,
+        "live_query": urlencode(given if live else [*given, ("live", "1")]),
+        "period_links": list(period_links(request)),
+    }
 
 
 def _lines(headers: str | None) -> list[tuple[str, str]]:

@@ -1,0 +1,115 @@
+// What every page can do with a script; without one, everything can still be read and sent.
+const find = document.querySelector(".search input");
+
+// The time zone: times are written in UTC; a reader may choose the zone of the browser.
+const zones = { utc: document.getElementById("utc"), local: document.getElementById("local") };
+const two = (value) => String(value).padStart(2, "0");
+const local = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+const showTimes = () => {
+  const zone = localStorage.getItem("zone") === "local" ? "local" : "utc";
+  for (const [name, button] of Object.entries(zones)) button?.setAttribute("aria-pressed", String(name === zone));
+  for (const each of document.querySelectorAll("time[datetime]")) {
+    each.dataset.utc ??= each.textContent;
+    each.textContent = zone === "local" ? local(new Date(each.dateTime)) : each.dataset.utc;
+  }
+};
+for (const [name, button] of Object.entries(zones)) {
+  if (!button) continue;
+  button.hidden = false;
+  button.addEventListener("click", () => { localStorage.setItem("zone", name); showTimes(); });
+}
+showTimes();
+
+// Keys: / finds; j and k choose a row of the list, Enter opens it.
+const rows = () => [...document.querySelectorAll("table.list tbody tr:has(a)")];
+const choose = (step) => {
+  const all = rows();
+  const now = all.findIndex((row) => row.getAttribute("aria-selected") === "true");
+  const next = all[Math.min(Math.max(now + step, 0), all.length - 1)];
+  if (!next) return;
+  all[now]?.removeAttribute("aria-selected");
+  next.setAttribute("aria-selected", "true");
+  next.scrollIntoView({ block: "nearest" });
+  next.querySelector("a").focus();
+  preview(next);
+};
+
+// A row that is chosen or clicked shows the head of its page beside the list.
+const preview = async (row) => {
+  const pane = document.getElementById("preview");
+  if (!pane || !row.dataset.preview) return;
+  const response = await fetch(row.dataset.preview).catch(() => null);
+  if (!response?.ok) return;
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  pane.replaceChildren(...page.querySelectorAll("main > h1, main > .sub, main > .tools, .card.brief"));
+  pane.hidden = false;
+  showTimes();
+};
+document.addEventListener("click", (event) => {
+  const row = event.target.closest("tr[data-preview]");
+  if (!row || event.target.closest("a, button")) return;
+  for (const each of rows()) each.removeAttribute("aria-selected");
+  row.setAttribute("aria-selected", "true");
+  preview(row);
+});
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select");
+  if (event.key === "Escape" && typing) typing.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/") { event.preventDefault(); find?.focus(); find?.select(); }
+  if (event.key === "j") choose(1);
+  if (event.key === "k") choose(-1);
+});
+
+// Copy: a button names the element whose text it copies.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  button.textContent = "Copied";
+});
+
+// A part that is live is loaded again every two seconds while it can be seen, unless the reader works in it.
+const refresh = async () => {
+  const part = document.getElementById("live");
+  if (!part || document.hidden || part.contains(document.activeElement) || part.querySelector("details[open].keep")) return;
+  const response = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+  if (!response?.ok) return;
+  const next = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("live");
+  if (next && next.innerHTML !== part.dataset.last) {
+    part.dataset.last = next.innerHTML;
+    part.replaceChildren(...next.childNodes);
+    showTimes();
+  }
+};
+if (document.getElementById("live")) setInterval(refresh, 2_000);
+
+// The playground tests what is typed, half a second after the last key.
+const playground = document.getElementById("playground");
+let pause = 0;
+playground?.addEventListener("input", () => {
+  clearTimeout(pause);
+  pause = setTimeout(async () => {
+    if (!playground.checkValidity()) return;
+    const body = new URLSearchParams(new FormData(playground));
+    const response = await fetch(playground.action, { method: "POST", body }).catch(() => null);
+    if (!response?.ok) return;
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    document.getElementById("result").replaceChildren(...page.getElementById("result").childNodes);
+  }, 500);
+});
+
+// A chart shows the values of the time below the pointer, as its table has them.
+for (const figure of document.querySelectorAll("figure.chart")) {
+  const [svg, table] = [figure.querySelector("svg"), figure.querySelector("table")];
+  const tip = figure.insertBefore(document.createElement("output"), figure.querySelector("details"));
+  tip.className = "quiet";
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const across = ((event.clientX - box.left) / box.width * 410 - 3) / 360;
+    const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    const all = table.tBodies[0].rows;
+    const row = all[Math.min(Math.max(Math.round(across * (all.length - 1)), 0), all.length - 1)];
+    tip.value = [...row.cells].map((cell, at) => (at ? `${names[at]} ${cell.textContent || "none"}` : cell.textContent)).join(", ");
+  });
+}

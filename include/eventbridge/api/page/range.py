@@ -1,0 +1,1 @@
+"""Reads the time range that a page shows, and keeps it in the links of the page."""
