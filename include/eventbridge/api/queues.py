@@ -31,6 +31,8 @@ MAX_WAIT_SECONDS: Final = 20.0
 MAX_WAITING: Final = 256
 #: The time between two looks of a waiting call at its queue, in seconds.
 _POLL_SECONDS: Final = 0.25
+#: The number of waiting calls from which on each of them looks less often, so that all together cost no more.
+_CONSUMERS_A_POLL: Final = 25
 _MOST_SECONDS: Final = MAX_VISIBILITY.total_seconds()
 
 _STATUSES = {
@@ -151,7 +153,8 @@ async def receive_deliveries(request: Request, token: _Caller, queue: _Queue, ca
             left = until - loop.time()
             if found != _NOTHING or left <= 0 or _is_stopping(request) or await request.is_disconnected():
                 return Response(found, media_type="application/json")
-            await asyncio.sleep(min(left, random.uniform(0.5, 1.5) * _POLL_SECONDS))
+            crowd = max(1.0, state.waiting_consumers / _CONSUMERS_A_POLL)
+            await asyncio.sleep(min(left, random.uniform(0.5, 1.5) * _POLL_SECONDS * crowd))
     finally:
         state.waiting_consumers -= 1
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from eventbridge.ledger.batches import batch
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import (
     NOW,
@@ -30,7 +31,7 @@ from eventbridge.ledger.definitions import (
     partial,
     word,
 )
-from eventbridge.ledger.pending import SCHEDULED, pending
+from eventbridge.ledger.pending import SCHEDULED, WAITING, pending
 from eventbridge.ledger.revision import TAKE_TURN
 from eventbridge.model.queue import (
     AttemptEnd,
@@ -241,6 +242,14 @@ SETTLE = (
 
 #: Deletes rows that were settled long ago.
 FORGET_OLD = sa.delete(queue_delivery).where(SETTLED, _row.finished_at <= sa.bindparam("before", type_=UtcTime))
+
+#: Deletes the rows of targets that have no pending deliveries and no open batch: rules do not name them as queues any
+#: more, and their deliveries were settled by other means.
+FORGET_ABANDONED = sa.delete(queue_delivery).where(
+    ~SETTLED,
+    ~sa.exists().where(pending.c.rule == _row.rule, pending.c.target == _row.target, WAITING),
+    ~sa.exists().where(batch.c.batch_id == _row.batch_id, batch.c.state != word("committed")),
+)
 
 _LATER = (
     (pending.c.batch_id == _row.batch_id)
@@ -479,6 +488,10 @@ class Queues(Aggregate):
     def forget_settled(self) -> int:
         """Delete the rows of deliveries that were settled long ago."""
         return self._change(FORGET_OLD, {"before": self._now() - KEPT})
+
+    def forget_abandoned(self) -> int:
+        """Delete the rows of deliveries that other means than a queue have settled; return their number."""
+        return self._change(FORGET_ABANDONED, {})
 
     def has_work(self, now: datetime) -> bool:
         """Return whether a retry batch would settle finished deliveries, or an attempt has expired."""

@@ -94,6 +94,7 @@ def _prune_history(run: RetentionRun, retentions: Retentions) -> None:
     run.done.rule_changes, rule_sets = ledger.retention.drop_rule_changes(before)
     run.remove([layout.rule_set(each) for each in sorted(rule_sets) if not ledger.retention.is_rule_set_named(each)])
     ledger.actions.drop(before)
+    ledger.queues.forget_abandoned()
     run.done.requests = ledger.retention.drop_ended_requests(before)
 
 

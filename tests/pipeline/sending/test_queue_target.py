@@ -268,3 +268,35 @@ def test_the_trace_of_an_event_says_what_its_delivery_waits_for(sending: Sending
     clock.advance(6)
     acknowledged(sending, received(sending))
     assert "the next retry batch records it" in str(says())
+
+
+def test_a_removed_queue_leaves_nothing_behind(sending: Sending, clock: RunningClock) -> None:
+    """Its deliveries become dead letters after the grace of removed rules, and leave the queue."""
+    runtime = sending.begin(2, pull=QUEUE)
+    sending.deliver()
+    received(sending, 1)
+    sending.remove()
+    sending.retry()
+    assert sum(each.count for each in runtime.ledger.queues.counts()) == 2
+    clock.advance(3_700)
+    sending.retry()
+    sending.retry()
+
+    assert statuses(sending) == {"dead_lettered": 2}
+    assert runtime.ledger.queues.counts() == []
+    assert is_reconciled(sending)
+
+
+def test_a_target_that_is_no_queue_any_more_leaves_nothing_behind(sending: Sending, clock: RunningClock) -> None:
+    """Its new type delivers what waited; maintenance forgets the queue, but never one that is in use."""
+    runtime = sending.begin(2, pull=QUEUE)
+    sending.deliver()
+    received(sending, 1)
+    assert runtime.ledger.queues.forget_abandoned() == 0
+    sending.rules(pull="/healthy/crm")
+    clock.advance(90_000)
+    sending.deliver()
+
+    assert pending(sending) == 0
+    assert runtime.ledger.queues.forget_abandoned() == 2
+    assert is_reconciled(sending)

@@ -72,14 +72,20 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
 def _settle_queues(runtime: Runtime, batch: Batch) -> None:
     """Take deliveries whose status is final from their queues. Until here the queue has the only record of what
     consumers did."""
-    queues = {key for targets in queues_of(runtime.rules_of(batch)).values() for key in targets}
-    if not queues:
+    rules = runtime.rules_of(batch)
+    queues = {key for targets in queues_of(rules).values() for key in targets}
+    known = {(rule.name, target) for rule in rules.rules.values() for target in rule.destinations}
+    if not queues and batch.has_route_stage:  # another batch may dead-letter deliveries of a removed queue
         return
     for _, table in read_settled_as(
         runtime, batch.batch_id, ["delivered", "dead_lettered"], ["delivery_id", "rule", "target"]
     ):
         rows = zip(*(table[name].to_pylist() for name in ("delivery_id", "rule", "target")), strict=True)
-        ids = [delivery_id_text(delivery_id) for delivery_id, rule, target in rows if (rule, target) in queues]
+        ids = [
+            delivery_id_text(delivery_id)
+            for delivery_id, *key in rows
+            if tuple(key) in queues or tuple(key) not in known
+        ]
         for start in range(0, len(ids), _SETTLED_AT_ONCE):
             runtime.ledger.queues.settle(ids[start : start + _SETTLED_AT_ONCE])
 
