@@ -208,7 +208,13 @@ def _sql() -> Iterator[Bench]:
 
         where = {"conn_type": "postgres", "host": "127.0.0.1", "port": server.port, "login": "postgres"}
         yield Bench(
-            lambda _: {"type": "sql", "connection": "there", "table": new_table(), "key": ["order_id"]},
+            lambda _: {
+                "type": "sql",
+                "connection": "there",
+                "table": new_table(),
+                "key": ["order_id"],
+                "timeout": "30s",
+            },
             lambda _, payloads: partial(write, new_table(), payloads),
             _data,
             {"conn_there": json.dumps(where | {"schema": url.rpartition("/")[2]})},
@@ -254,12 +260,12 @@ def _measure(kind: str, events: int, size: int, times: int) -> Row:
     row = Row(kind, [], [])
     with KINDS[kind]() as bench:
         for _ in range(times):
-            row.push.append(events / _push(bench, events, size))
+            row.push.append(events / _push(kind, bench, events, size))
             row.client.append(events / _client(bench, events, size))
     return row
 
 
-def _push(bench: Bench, events: int, size: int) -> float:
+def _push(kind: str, bench: Bench, events: int, size: int) -> float:
     """Return the CPU seconds of a push."""
     with site(**_PATIENT, **bench.variables) as installation:
         installation.write_rules({"all": {"target": bench.target(installation.folder)}})
@@ -267,7 +273,7 @@ def _push(bench: Bench, events: int, size: int) -> float:
         batch_id, chunk_ids = installation.routed()
         cost, server = _measured(bench, lambda: push_all(installation, batch_id, chunk_ids))
         if cost.result != events:
-            raise RuntimeError(f"only {cost.result:,} of {events:,} were delivered")
+            raise RuntimeError(f"{kind}: only {cost.result:,} of {events:,} were delivered at the first attempt")
     return cost.cpu + server
 
 
