@@ -326,4 +326,3 @@ def tend_queues(runtime: Runtime, rules: RuleSet) -> None:
     """End attempts whose visibility timeout is over, and make deliveries due that consumers have finished."""
     end_expired_attempts(runtime, rules)
     runtime.ledger.queues.make_finished_due(runtime.ledger.now())
-    runtime.ledger.queues.forget_settled()

@@ -476,7 +476,10 @@ class Queues(Aggregate):
         return done
 
     def settle(self, delivery_ids: Sequence[str]) -> None:
-        """Record that the status of these deliveries is final, so that no consumer receives them any more."""
+        """Record that the status of these deliveries is final, so that no consumer receives them any more.
+
+        Rows of deliveries that were settled long ago are deleted.
+        """
         now = self._now()
         with self._writing() as connection:
             self._take_turn(connection, True)
@@ -484,10 +487,7 @@ class Queues(Aggregate):
             if known:
                 connection.execute(SETTLE, {"ids": [each.delivery_id for each in known], "now": now})
                 _unblock(connection, known, now)
-
-    def forget_settled(self) -> int:
-        """Delete the rows of deliveries that were settled long ago."""
-        return self._change(FORGET_OLD, {"before": self._now() - KEPT})
+                connection.execute(FORGET_OLD, {"before": now - KEPT})
 
     def forget_abandoned(self) -> int:
         """Delete the rows of deliveries that other means than a queue have settled; return their number."""
