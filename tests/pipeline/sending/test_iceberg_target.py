@@ -434,6 +434,18 @@ def test_fields_that_cannot_be_are_refused_in_the_rule_file(tmp_path: Path, fiel
 
 
 @on_sqlite
+def test_a_table_that_names_code_to_load_gets_no_row(lake: OwnCatalog, tmp_path: Path) -> None:
+    """A property of a table cannot make EventBridge import what it likes."""
+    with lake.catalog.load_table("sales.orders").transaction() as change:
+        change.set_properties({"write.py-location-provider.impl": "pyiceberg.table.locations.SimpleLocationProvider"})
+    found = delivered(lake, tmp_path, span_of({"id": "1"}))
+
+    assert (found.response.accepted, found.response.error_class) == (False, "TableUnusable")
+    assert "which names code to load. Remove it" in str(found.response.error)
+    assert lake.rows("sales.orders") == []
+
+
+@on_sqlite
 def test_upkeep_expires_old_snapshots_and_keeps_rows(lake: OwnCatalog, tmp_path: Path) -> None:
     """What the table wants to keep stays, and upkeep that was just done is not done again."""
     for number in range(3):

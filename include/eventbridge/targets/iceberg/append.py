@@ -140,6 +140,14 @@ class _SpanTransaction(Transaction):
         newest = table.metadata.snapshot_by_name(MAIN_BRANCH)
         self._searched = None if newest is None else newest.snapshot_id
 
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """Return the metadata with the changes of the transaction, without copying them while there are none.
+
+        pyiceberg reads it a dozen times in an append, and copies all snapshots each time.
+        """
+        return super().table_metadata if self._updates else self._table.metadata
+
     def _rebuild_snapshot_updates(self) -> None:
         metadata = self._table.metadata  # as the catalog has it now
         try:

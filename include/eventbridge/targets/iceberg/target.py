@@ -29,7 +29,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Snapshot
 from requests import RequestException
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -232,6 +232,9 @@ class IcebergTarget:
         table = self._guarded(lambda: self._found_or_created(catalog))
         if problem := own_data_of(table.metadata, self._locations):
             raise _Failed("TableUnusable", f"{self._where}: {problem}. Name another table")
+        if table.properties.get(TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL):
+            what = f"has the property {TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL}, which names code to load"
+            raise _Failed("TableUnusable", f"{self._where} {what}. Remove it")
         return table
 
     def _found_or_created(self, catalog: Catalog) -> Table:
