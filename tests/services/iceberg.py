@@ -113,8 +113,10 @@ def fetch_iceberg() -> Path:
     """Return the folder of the jars and of the compiled server, filled if it is missing; raises ToolMissing."""
     require(java_program("javac"), "Java's compiler, 17 or later,", "openjdk-17-jdk-headless")
     made = JARS / "IcebergCatalog.class"
-    if not JARS.exists():
+    done = JARS / ".fetched"
+    if not done.exists():
         fetch("Iceberg's REST catalog", HERE / "iceberg-pom.xml", JARS)
+        done.touch()
     if not made.exists() or made.stat().st_mtime < MAIN.stat().st_mtime:
         with tempfile.TemporaryDirectory(dir=JARS) as draft:  # another process may compile it now
             command = [java_program("javac"), "-cp", _class_path(JARS), "-d", draft, str(MAIN)]
