@@ -88,8 +88,8 @@ def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], 
             near = similar(name, [key for key in environ if key.startswith(PREFIX)])
             hint = f" Did you mean {near[0].removeprefix(PREFIX).lower()!r}?" if near else ""
             raise ConnectionUnusable(
-                f"Connection {connection_id!r} is not defined: set {name} to its URI, "
-                f"or create an Airflow connection with that id.{hint}"
+                f"Connection {connection_id!r} is not defined: set {name} to its URI. "
+                f"Only tasks in Airflow read the connections of Airflow.{hint}"
             )
         return Connection.from_text(connection_id, environ[name])
 

@@ -86,12 +86,12 @@ def test_connection_that_is_not_defined() -> None:
     with pytest.raises(ConnectionUnusable) as caught:
         connection("crm_hook")
     assert str(caught.value) == (
-        "Connection 'crm_hook' is not defined: set EVENTBRIDGE_CONN_CRM_HOOK to its URI, "
-        "or create an Airflow connection with that id. Did you mean 'crm_hooks'?"
+        "Connection 'crm_hook' is not defined: set EVENTBRIDGE_CONN_CRM_HOOK to its URI. "
+        "Only tasks in Airflow read the connections of Airflow. Did you mean 'crm_hooks'?"
     )
     with pytest.raises(ConnectionUnusable, match="'empty' is not defined"):
         connection("empty")
-    with pytest.raises(ConnectionUnusable, match=r"with that id\.$"):
+    with pytest.raises(ConnectionUnusable, match=r"of Airflow\.$"):
         connections_from_environment({})("crm_hooks")
 
 
