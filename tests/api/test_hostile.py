@@ -221,7 +221,7 @@ def test_calls_without_permission_are_refused_whatever_the_body(delivered: Serve
     with delivered.client(delivered.installation.token("eyes-only", "read")) as eyes:
         described: dict[str, Any] = eyes.get("/openapi.json").json()["paths"]
         before = eyes.get("/v1/actions").json()
-        names = dict.fromkeys(("rule", "name", "bus"), "refused") | {
+        names = dict.fromkeys(("rule", "name", "bus", "queue"), "refused") | {
             "target": "crm",
             "redrive": "0",
             "replay": "0",
