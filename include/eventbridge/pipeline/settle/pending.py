@@ -74,9 +74,12 @@ def _settle_queues(runtime: Runtime, batch: Batch) -> None:
     consumers did."""
     rules = runtime.rules_of(batch)
     queues = {key for targets in queues_of(rules).values() for key in targets}
-    known = {(rule.name, target) for rule in rules.rules.values() for target in rule.destinations}
     if not queues and batch.has_route_stage:  # another batch may dead-letter deliveries of a removed queue
         return
+
+    def is_removed(rule: str, target: str) -> bool:
+        return rule not in rules.rules or target not in rules.rules[rule].destinations
+
     for _, table in read_settled_as(
         runtime, batch.batch_id, ["delivered", "dead_lettered"], ["delivery_id", "rule", "target"]
     ):
@@ -84,7 +87,7 @@ def _settle_queues(runtime: Runtime, batch: Batch) -> None:
         ids = [
             delivery_id_text(delivery_id)
             for delivery_id, *key in rows
-            if tuple(key) in queues or tuple(key) not in known
+            if tuple(key) in queues or is_removed(*key)
         ]
         for start in range(0, len(ids), _SETTLED_AT_ONCE):
             runtime.ledger.queues.settle(ids[start : start + _SETTLED_AT_ONCE])

@@ -41,7 +41,7 @@ QueueTargets = Mapping[tuple[str, str], PullQueueFields]
 def queues_of(rules: RuleSet) -> dict[str, dict[tuple[str, str], PullQueueFields]]:
     """Return the queues of some rules, by name."""
     found: dict[str, dict[tuple[str, str], PullQueueFields]] = defaultdict(dict)
-    for rule in rules.rules.values():
+    for rule in rules.with_field("queue", '"'):
         for name, target in rule.destinations.items():
             if isinstance(target, PullQueueFields):
                 found[target.queue][rule.name, name] = target
