@@ -29,6 +29,7 @@ CALLS = (
     "/v1/rules/all-orders/test",
     "/v1/rules/all-orders/release",
     "/v1/targets/all-orders/archive/send",
+    *(f"/v1/queues/desk/{word}" for word in ("receive", "extend", "acknowledge", "release")),
 )
 
 
@@ -43,7 +44,7 @@ MANY = {f"k{number}": 1 for number in range(200_000)}
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[httpx.Client]:
     """A client that may do everything, logged in to the page too."""
-    token = server.installation.token("all", "read", "operate", "payloads")
+    token = server.installation.token("all", "read", "operate", "payloads", "consume:*")
     with server.client(token) as opened:
         opened.headers["connection"] = "close"  # the server may close one whose body it refused unread
         opened.post("/page/login", data={"token": token}, headers=OWN)
@@ -66,7 +67,8 @@ def models_of(server: Server) -> dict[str, type[BaseModel]]:
 def test_every_call_with_a_body_is_tried_here(server: Server) -> None:
     """`CALLS` names the calls of the application, and each model refuses members that it does not have."""
     models = models_of(server)
-    paths = {each.replace("all-orders", "{rule}").replace("archive", "{target}") for each in CALLS}
+    known = {"all-orders": "{rule}", "archive": "{target}", "desk": "{queue}"}
+    paths = {"/".join(known.get(part, part) for part in each.split("/")) for each in CALLS}
 
     assert set(models) == paths
     assert {path for path, each in models.items() if each.model_config.get("extra") != "forbid"} == set()
