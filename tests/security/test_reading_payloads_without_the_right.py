@@ -236,6 +236,7 @@ LOOKS = (
         "/v1/redrives",
         "/page",
         "/page/dead-letters",
+        "/page/dead-letters?by=letter",
         "/page/event?id=o1",
         "/page/replays",
     ),
@@ -256,7 +257,7 @@ def test_the_detail_of_a_failed_transform_is_a_payload(blind: httpx.Client, seei
 
     assert {path: each.status_code for path, each in hidden.items() if each.status_code not in (200, 404)} == {}
     assert [path for path, each in hidden.items() if CARD in each.text] == []
-    assert (shown["/v1/dead-letters"], shown["/v1/dead-letter-groups"], shown["/page/dead-letters"]) == (
+    assert (shown["/v1/dead-letters"], shown["/v1/dead-letter-groups"], shown["/page/dead-letters?by=letter"]) == (
         True,
         False,
         True,
@@ -271,7 +272,9 @@ def test_a_search_of_errors_reveals_no_quoted_payload(blind: httpx.Client, seein
     def found(client: httpx.Client, text: str) -> list[int]:
         listed = client.get("/v1/dead-letters", params={"error": text}).json()["dead_letters"]
         groups = client.get("/v1/dead-letter-groups", params={"error": text}).json()["groups"]
-        page = client.get("/page/dead-letters", params={"error": text, "by": "letter"}).text.count('href="/page/dead-letters/')
+        page = client.get("/page/dead-letters", params={"error": text, "by": "letter"}).text.count(
+            'href="/page/dead-letters/'
+        )
         dry = client.post("/v1/redrives", json={"error": text, "dry_run": True}).json()
         return [len(listed), sum(each["count"] for each in groups), page, len(dry["left"])]
 
