@@ -8,7 +8,7 @@ from airflow.sdk import DAG
 
 from eventbridge.airflow import PublishEventsOperator, WaitForDeliverySensor, WaitForEventSensor
 
-with DAG("place_order", schedule=None):
+with DAG("place_order", schedule=None, default_args={"retries": 2, "retry_delay": timedelta(seconds=5)}):
     order = {"specversion": "1.0", "source": "/shop", "type": "order.placed", "subject": "{{ run_id }}"}
     publish = PublishEventsOperator(task_id="publish", bus="orders", events=[order])
     delivered = WaitForDeliverySensor(task_id="delivered", published_by="publish", timeout=timedelta(minutes=10))
