@@ -37,6 +37,8 @@ SHOWN = frozenset(
 #: Names of parameters that select nothing: how much is returned, what is done, and the caller's own input.
 OTHERS = frozenset(
     {
+        # of queues; `q` of the page leads to pages that check their own parameters
+        *("count", "delay", "q", "receipts", "visibility_timeout", "wait"),
         *("limit", "batches", "days", "samples", "span", "whole", "failures", "all", "file", "content"),
         *("action", "value", "priority", "skip", "everything", "rate", "retransform", "again", "dry_run"),
         *(
