@@ -84,11 +84,7 @@ def _settle_queues(runtime: Runtime, batch: Batch) -> None:
         runtime, batch.batch_id, ["delivered", "dead_lettered"], ["delivery_id", "rule", "target"]
     ):
         rows = zip(*(table[name].to_pylist() for name in ("delivery_id", "rule", "target")), strict=True)
-        ids = [
-            delivery_id_text(delivery_id)
-            for delivery_id, *key in rows
-            if tuple(key) in queues or is_removed(*key)
-        ]
+        ids = [delivery_id_text(delivery_id) for delivery_id, *key in rows if tuple(key) in queues or is_removed(*key)]
         for start in range(0, len(ids), _SETTLED_AT_ONCE):
             runtime.ledger.queues.settle(ids[start : start + _SETTLED_AT_ONCE])
 
