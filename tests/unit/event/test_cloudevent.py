@@ -302,11 +302,14 @@ def test_no_attribute_makes_the_check_slow(piece: str) -> None:
 
     def seconds(source: str) -> float:
         body = json.dumps(SMALLEST | {"source": source, "time": source, "datacontenttype": "a/b;" + source}).encode()
-        start = time.process_time()
-        refusal(body)
-        return time.process_time() - start
+        taken = []
+        for _ in range(3):  # a full collection of garbage in a worker of many tests takes longer than the check itself
+            start = time.process_time()
+            refusal(body)
+            taken.append(time.process_time() - start)
+        return min(taken)
 
-    assert seconds(whole) < 4 * min(seconds(half) for _ in range(3)) + 0.05
+    assert seconds(whole) < 4 * seconds(half) + 0.05
 
 
 def test_of_two_members_of_one_name_the_last_counts() -> None:
