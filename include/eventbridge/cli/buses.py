@@ -67,4 +67,4 @@ def show(
 
 
 def _number_text(number: int | None) -> object:
-    return "?" if number is None else number
+    return "unknown" if number is None else number

@@ -170,14 +170,16 @@ def _quota_line(quota: StoreQuota) -> str:
 
 
 def _waiting(partition: PartitionStatus) -> list[object]:
-    """Return lag, in flight and available; `?` for a number that is unknown."""
-    return ["?" if number is None else number for number in (partition.lag, partition.in_flight, partition.available)]
+    """Return lag, in flight and available; each a number or `unknown`."""
+    return [
+        "unknown" if number is None else number for number in (partition.lag, partition.in_flight, partition.available)
+    ]
 
 
 def _speeds(flow: PartitionFlow) -> list[object]:
-    """Return published, settled, capacity and the time until the lag is gone; `?` for an unknown value."""
-    capacity = "?" if flow.capacity is None else flow.capacity
-    gone = "it grows" if flow.grows else "?"
+    """Return published, settled, capacity and the time until the lag is gone; `unknown` for a value that is not known yet."""
+    capacity = "unknown" if flow.capacity is None else flow.capacity
+    gone = "it grows" if flow.grows else "unknown"
     if flow.drains_in_seconds is not None:
         gone = _rough(flow.drains_in_seconds)
     return [flow.published, flow.settled, capacity, gone]
