@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +28,7 @@ rules:
   paid:
     bus: orders
     pattern: {type: [order.paid]}
-    targets: {pull: {type: queue, queue: payments}}
+    targets: {pull: {type: queue, queue: payments, retry: {policy: custom, max_retries: 0}}}
 """
 
 
@@ -43,7 +44,7 @@ def queued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def client(queued: Server) -> Iterator[EventBridgeClient]:
     """A client that may publish to every bus and consume every queue."""
-    token = queued.installation.token("worker", "publish:*", "consume:*", "read")
+    token = queued.installation.token("worker", "publish:*", "consume:*", "read", "operate")
     with EventBridgeClient(queued.url, token) as opened:
         yield opened
 
@@ -86,6 +87,42 @@ def test_a_call_waits_until_a_delivery_is_there(queued: Server, client: EventBri
 
     assert [events_of(each) for each in found] == [["o3"]]
     client.acknowledge("shipping", found[0])
+
+
+def test_consumers_that_are_gone_receive_nothing(queued: Server, client: EventBridgeClient) -> None:
+    """Calls that wait when their consumers disconnect take no delivery, whose attempt would count in vain."""
+    queue_some(queued, client, 7)
+    client.change_target("shipped", "pull", "pause")
+    token = queued.installation.token("gone", "consume:shipping")
+    url = httpx.URL(queued.url)
+    body = b'{"wait": "20s"}'
+    head = f"POST /v1/queues/shipping/receive HTTP/1.1\r\nHost: {url.host}\r\nAuthorization: Bearer {token}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    consumers = [socket.create_connection((url.host, url.port)) for _ in range(40)]
+    for each in consumers:
+        each.sendall(head.encode() + body)
+    assert client.receive("shipping", wait="1s") == ()
+    for each in consumers:
+        each.close()
+    client.change_target("shipped", "pull", "resume")
+    got = client.receive("shipping", wait="5s")
+    client.acknowledge("shipping", got)
+
+    assert [(*events_of([each]), each.attempt) for each in got] == [("o7", 1)]
+
+
+def test_a_consumer_of_one_owner_ends_no_attempt_of_another(queued: Server, client: EventBridgeClient) -> None:
+    """Its token hides the other's rule, and with it the retry policy, which decides what happens next."""
+    queue_some(queued, client, 8, kind="order.paid")
+    assert len(client.receive("payments", visibility_timeout="1s")) == 1
+    token = queued.installation.token("crm-reader", "consume:*", owners=["crm"])
+    with EventBridgeClient(queued.url, token) as other:
+        assert other.receive("shipping", wait="1500ms") == ()
+    assert client.receive("payments", wait="0s") == ()
+    queued.installation.deliver("orders")
+
+    (letter,) = client.dead_letters(rule="paid")
+    assert letter.detail == "VisibilityExpired, attempt 1 of 1"
 
 
 WORKER = """
@@ -156,7 +193,7 @@ def test_a_token_consumes_only_what_it_may(queued: Server, client: EventBridgeCl
         ("receive", {"wait": "21s"}, 400, "wait must be from 0s to 20s"),
         ("receive", {"wait": "soon"}, 400, "wait: 'soon' is not a duration"),
         ("receive", {"most": 1}, 422, "most"),
-        ("acknowledge", {"receipts": []}, 422, "receipts"),
+        ("acknowledge", {"receipts": []}, 200, '"done":0'),
         ("acknowledge", {"receipts": ["a"] * 1_001}, 422, "receipts"),
         ("acknowledge", {"receipts": ["a\x00"]}, 422, "receipts"),
         ("acknowledge", {}, 422, "receipts"),
@@ -169,7 +206,7 @@ def test_a_token_consumes_only_what_it_may(queued: Server, client: EventBridgeCl
 def test_a_wrong_call_says_what_is_wrong(
     queued: Server, worker: httpx.Client, verb: str, body: dict[str, Any], status: int, part: str
 ) -> None:
-    """Counts, durations and receipts have limits, and a refusal names the value."""
+    """Counts, durations and receipts have limits, and a refusal names the value; no receipt is no error."""
     response = worker.post(f"/v1/queues/shipping/{verb}", json=body)
 
     assert response.status_code == status, response.text

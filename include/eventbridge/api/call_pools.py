@@ -118,7 +118,7 @@ class CallPool:
         context = contextvars.copy_context()
         context.run(cancelled.set, stop)
         done = asyncio.get_running_loop().run_in_executor(self._threads, context.run, self._call_with_limit, call)
-        gone = asyncio.create_task(_wait_for_disconnect(request))
+        gone = asyncio.create_task(wait_for_disconnect(request))
         try:
             await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
@@ -268,7 +268,7 @@ def _refusal(detail: str) -> CallRefused:
     )
 
 
-async def _wait_for_disconnect(request: Request) -> None:
+async def wait_for_disconnect(request: Request) -> None:
     """Return once the caller has closed the connection. Call it only after the body was read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -13,7 +14,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from eventbridge.api.access import caller, check_scope
-from eventbridge.api.call_pools import CallPools, run_briefly
+from eventbridge.api.call_pools import CallPools, run_briefly, wait_for_disconnect
 from eventbridge.api.descriptions import described, problems
 from eventbridge.api.refusal import CallRefused
 from eventbridge.api.routes import JsonCall
@@ -21,6 +22,7 @@ from eventbridge.config.quantities import parse_duration
 from eventbridge.control.queues import Receipts, acknowledge, extend, receive, release
 from eventbridge.model.api import CONSUME, V1, ApiToken
 from eventbridge.model.queue import MAX_COUNT, MAX_VISIBILITY, ReceivedDelivery
+from eventbridge.processes import Cancelled, cancelled
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.queue.fields import LEAST_VISIBILITY_SECONDS
@@ -72,7 +74,7 @@ class ReceiveCall(BaseModel):
 class _ReceiptsCall(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"receipts": _RECEIPTS}]})
 
-    receipts: list[_Receipt] = Field(min_length=1, max_length=MAX_COUNT, description="The receipts of deliveries.")
+    receipts: list[_Receipt] = Field(max_length=MAX_COUNT, description="The receipts of deliveries.")
 
 
 class AcknowledgeCall(_ReceiptsCall):
@@ -145,17 +147,25 @@ async def receive_deliveries(request: Request, token: _Caller, queue: _Queue, ca
         detail = f"The server has {MAX_WAITING} calls that wait for deliveries. Send the call again without wait"
         raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": "5"}, code="server_busy")
     state.waiting_consumers += 1
+    # A consumer that has left must take nothing: its attempt would count, and others would wait for its timeout.
+    gone, is_gone = threading.Event(), asyncio.create_task(wait_for_disconnect(request))
+    is_gone.add_done_callback(lambda _: gone.set())
+    before = cancelled.set(gone)
     try:
         while True:
             found: bytes = await _run(
                 request, token, lambda runtime, rules: _encode(receive(runtime, rules, queue, call.count, visible))
             )
             left = until - loop.time()
-            if found != _NOTHING or left <= 0 or _is_stopping(request) or await request.is_disconnected():
+            if found != _NOTHING or left <= 0 or _is_stopping(request):
                 return Response(found, media_type="application/json")
             crowd = max(1.0, state.waiting_consumers / _CONSUMERS_A_POLL)
-            await asyncio.sleep(min(left, random.uniform(0.5, 1.5) * _POLL_SECONDS * crowd))
+            await asyncio.wait((is_gone,), timeout=min(left, random.uniform(0.5, 1.5) * _POLL_SECONDS * crowd))
+    except Cancelled:
+        return Response(_NOTHING, media_type="application/json")  # nobody reads it
     finally:
+        cancelled.reset(before)
+        is_gone.cancel()
         state.waiting_consumers -= 1
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from eventbridge.delivery.by_queue import end_attempts, end_expired_attempts
 from eventbridge.model.queue import MAX_VISIBILITY, RELEASED, ReceivedDelivery
 from eventbridge.policy.hold_reason import delivery_hold_reason
+from eventbridge.processes import check_cancelled
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.queue.fields import QueueTargets, find_queue
@@ -34,16 +35,19 @@ def receive(
     timeout is over.
 
     The timeout is `visibility_seconds`, or that of the delivery's target. Deliveries of a paused or disabled rule or
-    target are not given. Raises NotFoundError for an unknown queue.
+    target are not given. Raises NotFoundError for an unknown queue, and Cancelled if the consumer has left.
     """
     targets = find_queue(rules, name)
-    end_expired_attempts(runtime, rules)
+    end_expired_attempts(runtime, rules, targets.keys())  # `rules` may lack the rules of other owners
     if not runtime.ledger.queues.has_receivable(targets):
         return []  # a consumer that waits only reads
     visible_for = {
         key: timedelta(seconds=target.visibility_timeout_seconds if visibility_seconds is None else visibility_seconds)
         for key, target in _open_targets(runtime, rules, targets).items()
     }
+    if not visible_for:
+        return []
+    check_cancelled()
     return runtime.ledger.queues.receive(visible_for, count, MAX_RESPONSE_BYTES, visible_for)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -315,9 +315,12 @@ def _end_attempt(
     return AttemptEnd(delivery, attempt, attempt.ended_at + timedelta(seconds=wait))
 
 
-def end_expired_attempts(runtime: Runtime, rules: RuleSet) -> None:
-    """End the attempts whose visibility timeout is over, at most 1,000 of them."""
-    found = runtime.ledger.queues.expired(_EXPIRED_AT_ONCE)
+def end_expired_attempts(runtime: Runtime, rules: RuleSet, targets: Collection[tuple[str, str]] | None = None) -> None:
+    """End the attempts whose visibility timeout is over, at most 1,000 of all targets or of each of `targets`.
+
+    `rules` has the rules of these targets: an attempt of a rule that it lacks ends as one of a removed rule.
+    """
+    found = runtime.ledger.queues.expired(_EXPIRED_AT_ONCE, targets)
     if found:
         end_attempts(runtime, rules, found, VISIBILITY_EXPIRED)
 

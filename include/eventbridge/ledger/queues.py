@@ -184,6 +184,9 @@ EXPIRED = (
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
 
+#: The same, of one target.
+EXPIRED_OF_TARGET = EXPIRED.where(_OF_TARGET)
+
 #: Ends an attempt, unless the consumer has acknowledged or extended it meanwhile.
 END_ATTEMPT = (
     sa.update(queue_delivery)
@@ -444,9 +447,20 @@ class Queues(Aggregate):
             known = self._find_received(connection, targets, receipts)
             return [each for each in known if each.is_received(now)]
 
-    def expired(self, limit: int) -> list[QueuedDelivery]:
-        """Return deliveries that consumers did not acknowledge in time, the longest expired first."""
-        return [_to_delivery(row) for row in self._rows(EXPIRED, {"now": self._now(), "most": limit})]
+    def expired(self, limit: int, targets: Collection[Pair] | None = None) -> list[QueuedDelivery]:
+        """Return deliveries that consumers did not acknowledge in time, of all targets or at most `limit` of each of
+        `targets`, the longest expired first."""
+        of: dict[str, object] = {"now": self._now(), "most": limit}
+        with self._reading() as connection:
+            if targets is None:
+                rows = connection.execute(EXPIRED, of).all()
+            else:
+                rows = [
+                    row
+                    for rule, target in targets
+                    for row in connection.execute(EXPIRED_OF_TARGET, {**of, "of_rule": rule, "of_target": target})
+                ]
+            return [_to_delivery(row) for row in rows]
 
     def end_attempts(self, ends: Sequence[AttemptEnd]) -> list[QueuedDelivery]:
         """End attempts; return their deliveries, without those that were acknowledged or extended meanwhile."""
