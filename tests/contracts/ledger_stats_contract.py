@@ -60,9 +60,11 @@ class StatsContract:
         ]
         assert rival.stats.rules_with_stats(day, after(60), "rule-0", 2) == ["rule-1", "rule-2"]
         assert rival.stats.rules_with_stats(after(60), after(120), "", 2) == []
-        assert rival.stats.outcomes([minute], {("orders", "rule-3"), ("orders", "rule-9")}) == {
-            ("rule-3", "delivered"): 6
-        }
+        hour = rival.stats.outcomes([minute], {("orders", "rule-3"), ("orders", "rule-9")})
+        assert sorted((each.key.rule, each.key.target, each.count, each.buckets[1]) for each in hour) == [
+            ("rule-3", "a", 3, 3),
+            ("rule-3", "b", 3, 3),
+        ]
 
     def test_old_stats_are_folded(self, ledger: Ledger, rival: Ledger) -> None:
         """A minute into its hour, the hour into its day, the day into what was ever; nothing younger."""

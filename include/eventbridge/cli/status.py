@@ -177,7 +177,7 @@ def _waiting(partition: PartitionStatus) -> list[object]:
 
 
 def _speeds(flow: PartitionFlow) -> list[object]:
-    """Return published, settled, capacity and the time until the lag is gone; `unknown` for a value that is not known yet."""
+    """Return published, settled, capacity and the time until the lag is gone; `unknown` for an unknown value."""
     capacity = "unknown" if flow.capacity is None else flow.capacity
     gone = "it grows" if flow.grows else "unknown"
     if flow.drains_in_seconds is not None:

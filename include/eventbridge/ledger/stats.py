@@ -127,18 +127,19 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
 
 
 def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> sa.Select[Any]:
-    """Return the query for the number of deliveries of rules at the given times, by rule and outcome.
+    """Return the query for the sums of rules at the given times, by rule, target and outcome.
 
     Each rule is looked up at each time, so that no rows of other rules are read.
     """
-    found = sa.select(_c.rule, _c.outcome, sa.func.sum(_c.count).label("deliveries")).where(
+    by = (_c.bus, _c.rule, _c.target, _c.outcome)
+    found = sa.select(*by, *_SUMMED).where(
         _c.scope == sa.literal("target"),
         _c.grain.in_(["minute", "hour"]),
         _c.at.in_(times),
         _c.bus.in_(buses),
         _c.rule.in_(rules),
     )
-    return found.group_by(_c.rule, _c.outcome)
+    return found.group_by(*by)
 
 
 def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
@@ -247,11 +248,13 @@ class Stats(Aggregate):
             for row in self._rows(query)
         ]
 
-    def outcomes(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Return the number of deliveries of rules (each with its bus) at the given times, by rule and outcome."""
+    def outcomes(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> list[Stat]:
+        """Return the sums of rules (each with its bus) at the given times, by rule, target and outcome."""
         buses, names = ({each[index] for each in rules} for index in (0, 1))
         query = select_outcomes(times, sorted(buses), sorted(names))
-        return {(row.rule, row.outcome): int(row.deliveries) for row in self._rows(query)}
+        return [
+            _stat_of(StatKey("target", row.bus, row.rule, row.target, row.outcome), row) for row in self._rows(query)
+        ]
 
     def count_moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
         """Return by how much batches have moved committed offsets since the given time, and the stats of buses since

@@ -74,12 +74,16 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class RuleHour:
-    """The outcomes of a rule's deliveries in the last hour, and how many are `pending` now."""
+class LastHour:
+    """The outcomes of the deliveries of a rule or a target in the last hour, and how many are `pending` now.
+
+    `p99_seconds` is the time from published to delivered that 99 % of them did not exceed; None if there are none.
+    """
 
     delivered: int
     dead_lettered: int
     pending: int
+    p99_seconds: float | None = None
 
     @property
     def delivered_percent(self) -> float | None:
@@ -140,19 +144,24 @@ def rule_timeline(runtime: Runtime, rule: str, period: Period) -> dict[str, Time
     return timelines
 
 
-def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
-    """Return the outcomes of some rules' deliveries in the last hour, by the name of the rule."""
+def last_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[tuple[str, str], LastHour]:
+    """Return the last hour of some rules and their targets, by the names of rule and target; "" for a whole rule."""
     times, _ = _starts(Period(runtime.clock() - _HOUR, runtime.clock()), "target")
-    found = runtime.ledger.stats.outcomes(times, {(rule.bus, rule.name) for rule in rules})
-    pending: Counter[str] = Counter()
+    stats: dict[tuple[str, str], list[Stat]] = defaultdict(list)
+    for each in runtime.ledger.stats.outcomes(times, {(rule.bus, rule.name) for rule in rules}):
+        stats[each.key.rule, each.key.target].append(each)
+        stats[each.key.rule, ""].append(each)
+    pending: Counter[tuple[str, str]] = Counter()
     for row in runtime.ledger.pending.counts():
-        pending[row.rule] += row.count
-    return {
-        rule.name: RuleHour(
-            found.get((rule.name, "delivered"), 0), found.get((rule.name, "dead_lettered"), 0), pending[rule.name]
-        )
-        for rule in rules
-    }
+        pending[row.rule, row.target] += row.count
+        pending[row.rule, ""] += row.count
+    keys = [(rule.name, name) for rule in rules for name in ("", *rule.targets)]
+    return {key: _last_hour(stats[key], pending[key]) for key in keys}
+
+
+def _last_hour(stats: Sequence[Stat], pending: int) -> LastHour:
+    sums = _step(_EPOCH, stats, 1)
+    return LastHour(round(sums.delivered), round(sums.failed), pending, sums.p99_seconds)
 
 
 def totals(runtime: Runtime, period: Period) -> Step:

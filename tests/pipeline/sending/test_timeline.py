@@ -10,12 +10,12 @@ from pipeline.delivering import RunningClock, Sending
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.views.stats import daily_stats, rule_days
 from eventbridge.views.timeline import (
+    LastHour,
     Period,
-    RuleHour,
     Step,
     Timeline,
+    last_hours,
     reconciliation_today,
-    rule_hours,
     rule_timeline,
     timeline,
     totals,
@@ -50,7 +50,13 @@ def test_a_timeline_counts_each_delivery_in_one_step(
     assert (whole.length, of_rule[""].length) == (timedelta(minutes=minutes), timedelta(minutes=of_rule_minutes))
     assert (counted.events, counted.delivered, counted.failed) == (21, 20, 20)
 
-    assert rule_hours(runtime, list(runtime.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
+    hours_of = last_hours(runtime, list(runtime.rule_set().rules.values()))
+    assert {name: (each.delivered, each.dead_lettered, each.pending) for (_, name), each in hours_of.items()} == {
+        "": (20, 20, 0),
+        "crm": (20, 0, 0),
+        "bad": (0, 20, 0),
+    }
+    assert (hours_of[rule, ""].p99_seconds, hours_of[rule, "bad"].p99_seconds) == (counted.p99_seconds, None)
     assert rule_days(runtime, rule, 7) == list(daily_stats(runtime, 7, rule).rules)
     assert [round(sum(getattr(each, name) for each in whole.steps) * minutes) for name in ("events", "delivered")] == [
         21,
@@ -110,15 +116,15 @@ def test_deliveries_on_hold_for_a_disabled_target_count_against_its_rule(sending
     clock.advance(120)
     runtime = sending.runtime
     (rule,) = runtime.rule_set().rules
-    hour = rule_hours(runtime, list(runtime.rule_set().rules.values()))[rule]
+    hour = last_hours(runtime, list(runtime.rule_set().rules.values()))[rule, ""]
     chart = success_chart(rule_timeline(runtime, rule, last(sending, 1))[""], "success", "delivered")
 
     assert (hour.delivered, hour.dead_lettered + hour.pending) == (12, 12)
     assert hour.pending > 0
     assert hour.delivered_percent == 50.0
     assert [value for value in chart.lines[0].values if value is not None] == [50.0]
-    assert RuleHour(0, 0, 0).delivered_percent is None
-    assert RuleHour(0, 0, 5).delivered_percent == 0.0
+    assert LastHour(0, 0, 0).delivered_percent is None
+    assert LastHour(0, 0, 5).delivered_percent == 0.0
 
 
 def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: Sending, clock: RunningClock) -> None:

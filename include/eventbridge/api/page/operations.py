@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from textwrap import indent
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -20,14 +22,14 @@ from eventbridge.api.page.forms import (
 )
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
-from eventbridge.api.payloads import require_payloads, visible_response_head
+from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
 from eventbridge.control.overrides import enable_target, operate
 from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
 from eventbridge.control.try_target import check_target, curl_call, send_event
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
-from eventbridge.event.json_document import write_document
 from eventbridge.rules.find import find_rule, find_target
+from eventbridge.rules.sent import changed_rule_text, transform_text, yaml_text
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.event_search import EventQuery, event_page
 from eventbridge.views.requests import find_sent_request
@@ -38,7 +40,7 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 #: The number of the bus's newest events that the test of a rule offers.
-_NEWEST_EVENTS = 8
+_NEWEST_EVENTS = 50
 
 
 @router.post("/rules/{name}/operate")
@@ -108,51 +110,79 @@ def request_of_delivery(
 @router.get("/rules/{name}/test")
 @reads_store
 def form_to_test(
-    request: Request, found: _Viewer, name: str, event_id: Annotated[str, Query(alias="event")] = ""
+    request: Request, found: _Viewer, name: str, event_id: Annotated[str, Query(alias="event")] = "", target: str = ""
 ) -> Response:
-    """Return the form that tests a pattern on an event, pasted or from the archive."""
+    """Return the form that tests a pattern and a transform on an event, pasted or from the archive."""
 
     def load(runtime: Runtime) -> dict[str, Any]:
-        body = archived_event(request, runtime, event_id)
-        return {"pattern": _pattern_text(runtime, name), "body": body} | _rule_values(runtime, name)
+        return _playground(runtime, request, name, {"event": event_id, "target": target})
 
     return _test(request, found, name, run_for_caller(request, load))
 
 
 @router.post("/rules/{name}/test")
 async def tested(request: Request, submitted: Annotated[SubmittedForm, Depends(submitted_form)], name: str) -> Response:
-    """Return which conditions an event meets, and what each target would be sent."""
-    written = {"pattern": submitted["pattern"], "body": submitted["body"]}
+    """Return which conditions an event meets, and the request that each target would get."""
 
     def tried(runtime: Runtime) -> dict[str, Any]:
-        values = _rule_values(runtime, name)
+        values = _playground(runtime, request, name, submitted.fields)
+        pattern, transform, target = submitted["pattern"], values["transform"], values["target"]
+        body = values["body"].encode("utf-8", "replace")
         try:
-            return values | {
-                "tried": try_pattern(runtime, name, submitted["pattern"], submitted["body"].encode("utf-8", "replace"))
-            }
+            result = try_pattern(runtime, name, pattern, body, target=target, transform=transform)
+            return values | {"tried": result, "candidate": _candidate(values, name, pattern)}
         except UserError as error:
             return values | {"message": str(error)}
 
     # rendered in the same thread, because a large pattern makes a large page
-    return await run_expensive(
-        request, lambda: _test(request, submitted.viewer, name, written | run_for_caller(request, tried))
-    )
+    return await run_expensive(request, lambda: _test(request, submitted.viewer, name, run_for_caller(request, tried)))
 
 
 def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:
     return render(request, "test", {"viewer": found, "rule": name} | values)
 
 
-def _rule_values(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a rule's text and pattern, and its bus's newest events. Raises NotFoundError for an unknown rule."""
+def _playground(runtime: Runtime, request: Request, name: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of the playground, and what its form offers. Raises NotFoundError for an unknown rule.
+
+    An event or a target that was chosen after the form was loaded fills its field.
+    """
     rules = runtime.rule_set()
     rule = find_rule(rules, name)
-    newest = event_page(runtime, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events
-    return {"newest": newest, "written": rule_text(runtime, rules, name), "own_pattern": _pattern_text(runtime, name)}
+    names = list(rule.targets)
+    target = given.get("target") or names[0]
+    own_transform = transform_text(find_target(rules, name, target).transform)
+    event_id, body = given.get("event", ""), given.get("body", "")
+    if event_id and event_id != given.get("shown_event"):
+        body = archived_event(request, runtime, event_id)
+    shown = can_see_payloads(request)
+    own_pattern = yaml_text(rule.pattern)
+    return {
+        "pattern": given.get("pattern") or own_pattern,
+        "own_pattern": own_pattern,
+        "targets": names,
+        "target": target,
+        "transform": given.get("transform") if target == given.get("shown_target") else own_transform,
+        "own_transform": own_transform,
+        "event": event_id,
+        "body": body,
+        "newest": event_page(runtime, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events if shown else (),
+        "written": rule_text(runtime, rules, name),
+    }
 
 
-def _pattern_text(runtime: Runtime, name: str) -> str:
-    return write_document(find_rule(runtime.rule_set(), name).pattern)
+def _candidate(values: dict[str, Any], name: str, pattern: str) -> str | None:
+    """Return the change as a rule file or, if the file of the rule is unknown, as lines of one; None without one."""
+    pattern = pattern if pattern.strip() != values["own_pattern"].strip() else ""
+    transform = values["transform"] if values["transform"].strip() != values["own_transform"].strip() else ""
+    if not pattern and not transform:
+        return None
+    written = values["written"]
+    whole = changed_rule_text(written.text, name, pattern, values["target"], transform) if written is not None else None
+    parts = [
+        f"{word}:\n{indent(text, '  ')}\n" for word, text in (("pattern", pattern), ("transform", transform)) if text
+    ]
+    return "".join(parts) if whole is None else whole
 
 
 @router.get("/targets/{rule}/{name}/try")

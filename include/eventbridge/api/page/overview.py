@@ -11,6 +11,7 @@ from fastapi import Request
 
 from eventbridge.api.page.chart import counts_chart, latency_chart, sparkline
 from eventbridge.api.page.period import ShownPeriod, period_links
+from eventbridge.api.page.render import seconds
 from eventbridge.api.payloads import visible_rule_on_hold
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.status import Status, status
@@ -113,8 +114,8 @@ def _figures(runtime: Runtime, period: Period, steps: Sequence[Step], found: Sta
         ),
         Figure(
             "Publish to delivered, p99",
-            "none" if now.p99_seconds is None else _seconds(now.p99_seconds),
-            "nothing was delivered" if now.p50_seconds is None else f"p50 {_seconds(now.p50_seconds)}",
+            "none" if now.p99_seconds is None else seconds(now.p99_seconds),
+            "nothing was delivered" if now.p50_seconds is None else f"p50 {seconds(now.p50_seconds)}",
             sparkline([each.p99_seconds for each in steps]),
             1,
         ),
@@ -130,13 +131,6 @@ def _figures(runtime: Runtime, period: Period, steps: Sequence[Step], found: Sta
 
 def _counted(count: int, one: str, several: str) -> str:
     return f"{count:,} {one if count == 1 else several}"
-
-
-def _seconds(value: float) -> str:
-    """Return a time in the unit that suits it."""
-    if value < 1:
-        return f"{value * 1_000:,.0f} ms"
-    return f"{value:,.1f} s" if value < 120 else f"{value / 60:,.0f} min"
 
 
 def _findings(found: Status) -> Sequence[Finding]:
@@ -216,7 +210,7 @@ def _catch_up_text(current: Status, runner: str, bus: str) -> str:
     if len(known) < len(flows) or not known:
         return "not known yet"
     longest = max(known)
-    return f"in {_seconds(longest)}" if longest else "up to date"
+    return f"in {seconds(longest)}" if longest else "up to date"
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

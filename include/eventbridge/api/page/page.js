@@ -84,19 +84,28 @@ const refresh = async () => {
 };
 if (document.getElementById("live")) setInterval(refresh, 2_000);
 
-// The playground tests what is typed, half a second after the last key.
+// The playground tests what is typed, half a second after the last key; a choice fills its field at once.
 const playground = document.getElementById("playground");
-let pause = 0;
-playground?.addEventListener("input", () => {
+let [pause, sent] = [0, new AbortController()];
+const testTyped = async (chosen) => {
+  sent.abort();
+  sent = new AbortController();
+  const body = new URLSearchParams(new FormData(playground));
+  if (!body.get("body") && !body.get("event")) return;
+  const request = { method: "POST", body, signal: sent.signal };
+  const text = await fetch(playground.action, request).then((response) => response.text()).catch(() => "");
+  const page = new DOMParser().parseFromString(text, "text/html");
+  const result = page.getElementById("result") ?? page.querySelector("main");
+  if (result) document.getElementById("result").replaceChildren(...result.childNodes);
+  if (!chosen || !page.getElementById("playground")) return;
+  playground.replaceChildren(...page.getElementById("playground").childNodes);
+  playground.elements[chosen.name].focus();
+};
+playground?.addEventListener("input", (event) => {
   clearTimeout(pause);
-  pause = setTimeout(async () => {
-    if (!playground.checkValidity()) return;
-    const body = new URLSearchParams(new FormData(playground));
-    const response = await fetch(playground.action, { method: "POST", body }).catch(() => null);
-    if (!response?.ok) return;
-    const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    document.getElementById("result").replaceChildren(...page.getElementById("result").childNodes);
-  }, 500);
+  const chosen = event.target.closest("select");
+  if (event.target.name === "body" && playground.elements.event) playground.elements.event.value = "";
+  pause = setTimeout(testTyped, chosen ? 0 : 500, chosen);
 });
 
 // A chart shows the values of the time below the pointer, as its table has them.

@@ -110,8 +110,18 @@ def _templates() -> Environment:
         pretty=_pretty,
         compact=_compact,
         short=_short,
+        seconds=seconds,
     )
     return found
+
+
+def seconds(value: float | None) -> str:
+    """Return a time in the unit that suits it; "" for none."""
+    if value is None:
+        return ""
+    if value < 1:
+        return f"{value * 1_000:,.0f} ms"
+    return f"{value:,.1f} s" if value < 120 else f"{value / 60:,.0f} min"
 
 
 def _cell(value: object) -> str:

@@ -38,7 +38,7 @@ from eventbridge.views.rules import rule_text, rule_versions
 from eventbridge.views.stats import rule_days
 from eventbridge.views.status import rules_on_hold
 from eventbridge.views.target_status import target_lines, target_page
-from eventbridge.views.timeline import rule_hours, rule_timeline
+from eventbridge.views.timeline import last_hours, rule_timeline
 from eventbridge.views.trace.explain import archived_body, why
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -165,7 +165,8 @@ def rules(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
     shown = [found.rules[name] for name in names[:_LISTED_RULES]]
     return {
         "rules": shown,
-        "hours": rule_hours(runtime, shown),
+        "hours": last_hours(runtime, shown),
+        "set": {(each.rule, each.kind): each for each in runtime.ledger.overrides.all() if not each.target},
         "owner_of": found.owner_of,
         "on_hold": {each.rule: each for each in rules_on_hold(runtime, found)},
         "count": len(found.rules),
