@@ -147,6 +147,13 @@ def test_tables_can_be_joined(delivered: Shop, eventbridge: Run) -> None:
     ]
 
 
+def test_new_names_of_columns_are_given_by_position(delivered: Shop, eventbridge: Run) -> None:
+    """The positions are those of the whole table, although the query names few of its columns."""
+    query = "SELECT DISTINCT a, d FROM deliveries AS x(i, a, t) JOIN batches b(id, d, r, n) ON n = 'orders' ORDER BY a"
+
+    assert eventbridge("sql", query, "--csv").out.split() == ["a,d", "all-orders,normal", "big-orders,normal"]
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -182,6 +189,7 @@ def test_describe_and_show_read_nothing(shop: Shop, eventbridge: Run) -> None:
 def test_a_query_comes_from_standard_input(delivered: Shop, eventbridge: Run) -> None:
     """`-` reads it there."""
     assert eventbridge("sql", "-", "--csv", stdin=b"SELECT count(*) AS n\nFROM events\n").out == "n\n6\n"
+    assert "more than 1,000,000 characters" in eventbridge("sql", "-", stdin=b"SELECT 1 --" + b"x" * 3_000_000).err
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,9 @@ READING = [
     "SELECT * FROM query_table('{file}')",
     "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM read_text(''{file}'')'))",
     "SELECT * FROM histogram('{file}', content)",
+    "SELECT * FROM checkpoint()",
+    "SELECT * FROM duckdb_logs()",
+    "SELECT * FROM read_duckdb('{file}')",
     "WITH x AS MATERIALIZED (SELECT * FROM read_text('{file}')) SELECT * FROM x",
     "SELECT (SELECT content FROM read_text('{file}')) FROM range(1)",
 ]
@@ -86,6 +89,28 @@ def test_a_query_reads_and_writes_no_file(runtime: Runtime, tmp_path: Path, quer
 
     assert "hush" not in str(refused.value)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (f"SELECT '{'x' * 1_000_000}'", "more than 1,000,000 characters"),
+        (f"SELECT {'+'.join('1' * 900)}", "nested too deeply"),
+        ("SELECT 'infinity'::TIMESTAMPTZ", "a time after the year 9999"),
+    ],
+    ids=["long", "deep", "late"],
+)
+def test_a_query_without_bounds_is_refused(runtime: Runtime, query: str, message: str) -> None:
+    """It gets one sentence, and no traceback."""
+    with pytest.raises(UserError, match=message):
+        run_sql(runtime, query, FROM, TO, 10)
+
+
+def test_the_catalogue_of_duckdb_shows_the_tables(runtime: Runtime) -> None:
+    """Also if the query names none of them."""
+    of_events = "SELECT column_name FROM information_schema.columns WHERE table_name = 'events' LIMIT 2"
+
+    assert run_sql(runtime, of_events, FROM, TO, 10).rows == [["bus"], ["topic"]]
 
 
 def test_settings_stay_locked_for_the_next_query(runtime: Runtime) -> None:

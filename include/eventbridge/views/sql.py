@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -48,6 +49,8 @@ from eventbridge.views.sql_tables import (
 
 #: The maximum bytes of a query's tables, as Arrow holds them.
 MAX_BYTES: Final = 2 << 30
+#: The maximum length of a query, in characters.
+MAX_QUERY: Final = 1_000_000
 #: The maximum bytes of a result.
 _MAX_RESULT_BYTES: Final = 256 << 20
 #: The bytes that are passed to DuckDB at a time.
@@ -63,9 +66,17 @@ _NUMBERS: Final = frozenset(
 )
 _AS_THEY_ARE: Final = _NUMBERS | {"BOOLEAN", "VARCHAR"}
 _TIME: Final = "TIMESTAMP WITH TIME ZONE"
-#: Functions that run SQL which is a string, so that it is not known which tables and columns it names.
-_INDIRECT: Final = frozenset(("query", "query_table", "json_execute_serialized_sql", "histogram", "histogram_values"))
+#: The table functions that a query may call: they read nothing but their arguments and the names of tables. Others read
+#: files, run SQL that is a string, or change the process.
+_TABLE_FUNCTIONS: Final = frozenset(
+    (
+        *("range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree", "pragma_table_info"),
+        *("duckdb_columns", "duckdb_functions", "duckdb_keywords", "duckdb_settings", "duckdb_tables", "duckdb_types"),
+        *("icu_calendar_names", "pg_timezone_names"),
+    )
+)
 
+_ONLY_SELECT: Final = "only SELECT can be run."
 _HELP: Final = f'The tables are {", ".join(SQL_TABLES)}; `eventbridge sql "DESCRIBE events"` shows the columns of one.'
 _NARROWER: Final = "Choose a shorter range with --from and --to, or name fewer columns: `*` reads all of them."
 _UNREADABLE: Final = (StoreFileDamaged, StoreFileMissing, StoreFileUnreadable, NewerFormatError)
@@ -137,11 +148,13 @@ def run_sql(
     query = query.strip().rstrip(";").rstrip()
     if not query:
         raise UserError(f"the query is empty. Write one SELECT statement. {_HELP}")
+    if len(query) > MAX_QUERY:
+        raise UserError(f"the query has more than {MAX_QUERY:,} characters. Write a shorter one")
     names, found = _check(query)
     result = SqlResult(found, reads=bool(names.tables) and not names.describes)
     try:
         with database(sql_messages.LARGE) as opened:
-            if names.describes:
+            if not result.reads:
                 _fill_empty(opened)
             else:
                 _fill(runtime, opened, names, (since, until), result, progress)
@@ -158,7 +171,12 @@ def run_sql(
     except SqlLimited as error:
         raise UserError(f"the query {error}. {_NARROWER}") from None
     result.is_cut = table.num_rows > limit
-    result.rows = [list(row.values()) for row in columns.plain_rows(table.slice(0, limit))]
+    try:
+        result.rows = [list(row.values()) for row in columns.plain_rows(table.slice(0, limit))]
+    except OverflowError:
+        raise UserError(
+            "the query's result has a time after the year 9999 or before the year 1. Cast it to VARCHAR"
+        ) from None
     return result
 
 
@@ -169,7 +187,7 @@ def _check(query: str) -> tuple[_Names, tuple[ResultColumn, ...]]:
         with database(sql_messages.LARGE) as opened:
             _fill_empty(opened)
             (tree,) = opened.ask([f"SELECT json_serialize_sql('{text}') AS tree"])
-            names = _names(json.loads(tree["tree"][0].as_py()), query)
+            names = _names(_parsed(tree["tree"][0].as_py()), query)
             (found,) = opened.ask(
                 [f"SELECT column_name AS name, column_type AS type FROM (DESCRIBE SELECT * FROM (\n{query}\n))"]
             )
@@ -180,6 +198,14 @@ def _check(query: str) -> tuple[_Names, tuple[ResultColumn, ...]]:
     return names, tuple(ResultColumn(**row) for row in found.to_pylist())
 
 
+def _parsed(tree: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(tree)
+    except RecursionError:
+        raise SqlRefused("it is nested too deeply. Write IN or list_contains instead of a long chain.") from None
+    return found
+
+
 def _sentence(error: SqlRefused) -> str:
     """Return DuckDB's message on one line, without the name of its class of errors."""
     text = re.sub(r"^[\w ]+ Error: ", "", " ".join(str(error).split()))
@@ -187,28 +213,31 @@ def _sentence(error: SqlRefused) -> str:
 
 
 def _names(tree: dict[str, Any], query: str) -> _Names:
+    """Return what a parsed query names. Raises SqlRefused, which keeps the process of DuckDB for the next query."""
     if tree["error"]:
-        what = "only SELECT can be run" if tree["error_type"] == "not implemented" else tree["error_message"]
-        raise UserError(f"the query cannot be run: {what}. {_HELP}")
+        raise SqlRefused(_ONLY_SELECT if tree["error_type"] == "not implemented" else tree["error_message"])
     if len(tree["statements"]) != 1:
-        raise UserError("the query has several statements. Write one SELECT statement")
+        raise SqlRefused("it has several statements. Write one SELECT statement.")
     nodes = list(_nodes(tree["statements"][0]))
-    called = {each["function_name"].lower() for each in nodes if "function_name" in each}
-    if indirect := sorted(called & _INDIRECT):
-        raise UserError(f"{indirect[0]}() is not available here, because it hides what is read. Write the query itself")
+    called = {each["function"]["function_name"].lower() for each in nodes if each.get("type") == "TABLE_FUNCTION"}
+    if others := sorted(called - _TABLE_FUNCTIONS):
+        available = ", ".join(sorted(_TABLE_FUNCTIONS))
+        raise SqlRefused(f"{others[0]}() is not available here as a table. Available functions: {available}.")
     if any(str(each.get("type")).startswith(("INSERT_", "UPDATE_", "DELETE_", "MERGE_")) for each in nodes):
-        raise UserError(f"the query cannot be run: only SELECT can be run. {_HELP}")
+        raise SqlRefused(_ONLY_SELECT)
     tables = [each for each in nodes if each.get("type") == "BASE_TABLE"]
     known = {each["table_name"].lower() for each in tables}
     aliases = known | {each["alias"].lower() for each in tables}
     # A column with the name of a table is the whole row, as in `SELECT e FROM events e`.
     whole = any(each["column_names"][-1].lower() in aliases for each in nodes if each.get("class") == "COLUMN_REF")
+    # New names, as in `FROM events AS e(a, b)`, are given by position.
+    renamed = any(each["column_name_alias"] for each in tables)
     natural = any(each.get("ref_type") == "NATURAL" for each in nodes)
     stars = any(each.get("class") == "STAR" for each in nodes)
     return _Names(
         tuple(table for name, table in SQL_TABLES.items() if name in known),
         frozenset(re.findall(r"\w+", query.lower())),
-        whole or natural or stars,
+        whole or renamed or natural or stars,
         describes=_describes(tree["statements"][0]["node"]),
     )
 
@@ -319,6 +348,7 @@ class _Reading:
     total: int
     files: int = 0
     size: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, table: SqlTable, wanted: Sequence[Column], files: Sequence[TableFile]) -> Iterator[pa.Table]:
         """Yield the rows of files within the time range, with the columns that the expressions of `wanted` use.
@@ -339,21 +369,22 @@ class _Reading:
         if isinstance(tables, str):
             self.result.unreadable.append(tables)
             return
-        for each in tables:
-            self.size += each.nbytes
-            if self.size > MAX_BYTES:
-                raise UserError(f"the query reads more than {MAX_BYTES >> 20:,} MB of columns. {_NARROWER}")
-            yield each
+        if self.size > MAX_BYTES:
+            raise UserError(f"the query reads more than {MAX_BYTES >> 20:,} MB of columns. {_NARROWER}")
+        yield from tables
 
     def _read(self, table: SqlTable, names: Sequence[str], file: TableFile) -> list[pa.Table] | str:
-        """Return the tables of a file, or the error if it cannot be read."""
+        """Return the tables of a file, or the error if it cannot be read.
+
+        All threads together stop at the maximum: each file of a group alone may have nearly as many bytes.
+        """
         found: list[pa.Table] = []
-        size = self.size
         try:
             for each in read_file(self.runtime.store, table, names, file, self.period):
                 found.append(each)
-                size += each.nbytes
-                if size > MAX_BYTES:
+                with self._lock:
+                    self.size += each.nbytes
+                if self.size > MAX_BYTES:
                     break  # the caller refuses these
         except _UNREADABLE as error:
             return str(error)
