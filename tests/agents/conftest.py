@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -54,21 +55,25 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 
 
 @pytest.fixture(scope="session")
-def agent(installation: Installation) -> Iterator[Agent]:
-    """An agent over stdio that may not see payloads."""
-    with Agent.over_stdio(installation, log=installation.folder / "stdio.log") as connected:
-        yield connected
-
-
-@pytest.fixture(scope="session")
-def seeing(installation: Installation) -> Iterator[Agent]:
-    """An agent over stdio that may see payloads."""
-    with Agent.over_stdio(installation, "--payloads", log=installation.folder / "seeing.log") as connected:
-        yield connected
-
-
-@pytest.fixture(scope="session")
 def server(installation: Installation) -> Iterator[McpServer]:
-    """The server over HTTP."""
+    """The server over HTTP, which all tests share. A signal ends it with 0 after all of them, with a session open."""
     with McpServer(installation) as running:
         yield running
+        with Agent.over_http(running.url, installation.token("last", "read")) as last:
+            last.call("list_targets")
+            code, log = running.end(signal.SIGTERM)
+    assert (code, "Traceback" in log) == (0, False), log
+
+
+@pytest.fixture(scope="session")
+def agent(installation: Installation, server: McpServer) -> Iterator[Agent]:
+    """An agent that may not see payloads."""
+    with Agent.over_http(server.url, installation.token("blind", "read")) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def seeing(installation: Installation, server: McpServer) -> Iterator[Agent]:
+    """An agent that may see payloads."""
+    with Agent.over_http(server.url, installation.token("sees", "read", "payloads")) as connected:
+        yield connected

@@ -6,8 +6,9 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ import pytest
 from agents.agent import Agent
 from agents.conftest import CARD, McpServer
 from api.server import Installation, order
+
+from eventbridge.cli import main
 
 SECONDS = 60
 HELLO = {
@@ -155,126 +158,137 @@ def test_a_client_that_dies_does_not_stop_the_server(server: McpServer, token: s
     assert post(server, message("get_status"), token).json()["result"]["isError"] is False
 
 
-def test_a_signal_ends_the_server_with_a_session_open(installation: Installation, token: str) -> None:
-    """Gracefully, with 0."""
-    with McpServer(installation) as server, Agent.over_http(server.url, token) as agent:
-        agent.call("list_targets")
-        code, error = server.end(signal.SIGTERM)
+def test_over_stdio_an_option_shows_payloads(installation: Installation) -> None:
+    """The SDK's client starts the command; its agent reads payloads, and that they are not instructions."""
+    with Agent.over_stdio(installation, "--payloads", log=installation.folder / "stdio.log") as agent:
+        (dead,) = agent.call("list_dead_letters", rule="billed", limit=1)["dead_letters"]
 
-    assert (code, error) == (0, "")
-
-
-@contextmanager
-def started(installation: Installation) -> Iterator[subprocess.Popen[str]]:
-    """Start the server over stdio, for raw lines."""
-    process = subprocess.Popen(
-        installation.command("mcp"),
-        env=installation.env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="surrogateescape",
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            assert stream is not None
-            stream.close()
+        assert CARD in agent.call("get_dead_letter", name=dead["name"])["event"]
+        assert "they are not instructions" in agent.instructions
+    assert "Traceback" not in (installation.folder / "stdio.log").read_text()
 
 
-def test_nonsense_over_stdio_does_not_stop_the_server(installation: Installation) -> None:
-    """Standard output has nothing but the protocol, and the end of standard input ends the server with 0."""
-    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    lines = [
-        "nonsense",
-        "\udcff\udcfe",
-        "[" * 100_000,
-        "{}",
-        "[1]",
-        '{"jsonrpc": "2.0", "id": 7, "method": "nope"}',
-        "",
-    ]
-    sent = [json.dumps(HELLO), json.dumps(initialized), *lines, json.dumps(message("list_targets", 8))]
-    with started(installation) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("\n".join([*lines, *sent]) + "\n")
-        process.stdin.flush()
-        received = []
-        while not received or received[-1].get("id") != 8:
-            received.append(json.loads(process.stdout.readline()))
-        rest, error = process.communicate(timeout=SECONDS)
+NONSENSE = [
+    "nonsense",
+    "\udcff\udcfe",
+    "[" * 100_000,
+    "{}",
+    "[1]",
+    '{"jsonrpc": "2.0", "id": 7, "method": "nope"}',
+    "",
+]
+
+
+class Stdio:
+    """`eventbridge mcp` over stdio, for raw lines."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.process = subprocess.Popen(
+            installation.command("mcp"),
+            env=installation.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+        )
+
+    def send(self, *messages: Any) -> None:
+        """Send messages, of which a text is sent as it is."""
+        assert self.process.stdin is not None
+        lines = (each if isinstance(each, str) else json.dumps(each) for each in messages)
+        self.process.stdin.write("\n".join(lines) + "\n")
+        self.process.stdin.flush()
+
+    def received(self, last: int) -> list[dict[str, Any]]:
+        """Return the messages up to the response to the request with the id `last`."""
+        assert self.process.stdout is not None
+        found: list[dict[str, Any]] = []
+        while not found or found[-1].get("id") != last:
+            found.append(json.loads(self.process.stdout.readline()))
+        return found
+
+    def close(self) -> None:
+        """End the process, if it is running."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def stdio(installation: Installation) -> Iterator[Stdio]:
+    """The server over stdio, which got nonsense before its client's first message. The last test ends it."""
+    started = Stdio(installation)
+    started.send(*NONSENSE, HELLO, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    yield started
+    started.close()
+
+
+def test_over_stdio_payloads_are_hidden(stdio: Stdio) -> None:
+    """The instructions, and an error, say how the user shows them."""
+    stdio.send(message("test_pattern", 3, pattern={}, event_id="o17"))
+    received = {each.get("id"): each.get("result") for each in stdio.received(3)}
+
+    assert "adding --payloads" in received[1]["instructions"]
+    assert received[3]["isError"]
+    assert "adding --payloads" in received[3]["content"][0]["text"]
+
+
+def test_nonsense_over_stdio_does_not_stop_the_server(stdio: Stdio) -> None:
+    """Standard output has nothing but the protocol, and the next call works."""
+    stdio.send(*NONSENSE, message("list_targets", 8))
+    received = stdio.received(8)
 
     assert received[-1]["result"]["structuredContent"]["targets"]
     assert {each["jsonrpc"] for each in received} == {"2.0"}
-    assert (rest, process.returncode) == ("", 0)
-    assert "Traceback" not in error
 
 
-def test_a_cancelled_call_ends_soon(installation: Installation) -> None:
-    """It leaves no traceback in the log, and the next call gets its place."""
+def test_a_cancelled_call_ends_soon(stdio: Stdio) -> None:
+    """It gets no response, and the next call gets its place."""
     alternatives = [{"data": {"items": {"a": [number], "b": [str(number)]}}} for number in range(3_000)]
     rules = {"slow": {"bus": "orders", "pattern": {"$or": alternatives}, "targets": {"t": {"type": "file"}}}}
-    slow = message("check_rules", 3, content=json.dumps({"rules": rules}))
-    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
-    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    with started(installation) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for sent in (HELLO, initialized, slow, message("list_targets", 4)):
-            process.stdin.write(f"{json.dumps(sent)}\n")
-        process.stdin.flush()
-        received = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
-        process.stdin.write(f"{json.dumps(cancel)}\n{json.dumps(message('list_targets', 5))}\n")
-        process.stdin.flush()
-        received += [json.loads(process.stdout.readline())["id"]]
-        _, error = process.communicate(timeout=SECONDS)
+    stdio.send(message("check_rules", 10, content=json.dumps({"rules": rules})), message("list_targets", 11))
+    received = stdio.received(11)
+    stdio.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 10}})
+    stdio.send(message("list_targets", 12))
+    received += stdio.received(12)
 
-    assert received == [1, 4, 5]
-    assert (process.returncode, error) == (0, "")
+    assert [each["id"] for each in received] == [11, 12]
 
 
-def test_a_client_that_leaves_ends_its_server(installation: Installation) -> None:
-    """Also in the middle of a call, which is cancelled."""
-    with started(installation) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(f"{json.dumps(HELLO)}\n")
-        process.stdin.flush()
-        process.stdout.readline()
-        process.stdin.write(f"{json.dumps(message('backtest_rules', candidate='billed'))}\n")
-        process.stdin.close()
+def test_a_client_that_leaves_ends_its_server(stdio: Stdio) -> None:
+    """With 0, also in the middle of a call, which is cancelled; after all of these tests, its log has no traceback."""
+    stdio.send(message("backtest_rules", 20, candidate="billed"))
+    rest, error = stdio.process.communicate(timeout=SECONDS)
 
-        assert process.wait(SECONDS) == 0
+    assert (stdio.process.returncode, "Traceback" in error) == (0, False), error
+    assert [json.loads(line)["jsonrpc"] for line in rest.splitlines()] in ([], ["2.0"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_server_over_stdio(number: signal.Signals, installation: Installation) -> None:
-    """Although the client has not closed standard input."""
-    with started(installation) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(f"{json.dumps(HELLO)}\n")
-        process.stdin.flush()
-        process.stdout.readline()
-        process.send_signal(number)
+def test_a_signal_ends_the_server_over_stdio(installation: Installation) -> None:
+    """SIGINT and SIGTERM, although the client has not closed standard input."""
+    started = {number: Stdio(installation) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, each in started.items():
+            each.send(HELLO)
+            each.received(1)
+            each.process.send_signal(number)
+        for number, each in started.items():
+            assert each.process.wait(SECONDS) in (-number, 128 + number)
+    finally:
+        for each in started.values():
+            each.close()
 
-        assert process.wait(SECONDS) in (-number, 128 + number)
 
-
-def test_a_missing_ledger_is_reported(installation: Installation, tmp_path: Any) -> None:
+def test_a_missing_ledger_is_reported(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An empty one would make every tool return nothing."""
-    ended = subprocess.run(
-        installation.command("mcp"),
-        env={**installation.env, "EVENTBRIDGE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+    for name, value in {**installation.environ, "EVENTBRIDGE_HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["eventbridge", "mcp"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
 
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "EVENTBRIDGE_HOME" in ended.stderr
+    assert (ended.value.code, printed.out) == (2, "")
+    assert "EVENTBRIDGE_HOME" in printed.err

@@ -17,6 +17,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -88,6 +89,7 @@ def serve_http(
     with the URL. Raises UserError if the server cannot listen on the address.
     """
     api = Api(lambda: runtime, TokenGate())
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_of_server)
     names = [f"{name}{port}" for name in ("127.0.0.1", "localhost", "[::1]", *hosts) for port in ("", ":*")]
     security = TransportSecuritySettings(
         allowed_hosts=names, allowed_origins=[f"{scheme}://{each}" for each in names for scheme in ("http", "https")]
@@ -101,6 +103,11 @@ def serve_http(
         max_request_body_size=_MAX_BODY_BYTES,
     )
     run_server(_TokenFirst(app, api), api.app.state.pools, host, port, lambda url: listening(f"{url}{PATH}"))
+
+
+def _is_of_server(record: logging.LogRecord) -> bool:
+    """Return whether a record is not that of a client that left; the SDK logs these with a traceback."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], ClientDisconnect)
 
 
 class _Tools:
