@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,20 @@ def test_a_target_has_the_name_of_the_specification(target: str, name: tuple[str
 def test_a_bus_has_the_names_of_its_topics(source: str, datasets: list[tuple[str, str]], tmp_path: Path) -> None:
     """A bus on a broker is its topics, with the names that other tools give them; an embedded one is the bus."""
     assert names().bus_names(rule_file(tmp_path, source=source).buses["orders"]) == datasets
+
+
+def test_a_target_whose_connection_has_an_invalid_url_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    """So the other datasets of the task are still reported."""
+    from eventbridge.airflow.lineage import Written, _Lineage
+
+    rules = rule_file(tmp_path, target="{type: iceberg, connection: broken, table: shop.orders}")
+    connection = json.dumps({"conn_type": "iceberg", "host": "https://[::1"})
+    settings = Settings.from_mapping({"EVENTBRIDGE_HOME": str(tmp_path / "home")})
+    runtime = open_runtime(settings, connections_from_environment({"EVENTBRIDGE_CONN_BROKEN": connection}))
+    with closing(runtime):
+        found = _Lineage(runtime, rules, {"orders": 1}).describe({("big", "out"): Written(1, None)})
+
+    assert ([each.name for each in found.inputs], [each.name for each in found.outputs]) == (["orders"], ["big/out"])
 
 
 def test_lineage_costs_nothing_without_the_provider() -> None:

@@ -149,14 +149,14 @@ class _Lineage:
         """Return the datasets of a bus, or a name of EventBridge's own if its connection is unusable."""
         try:
             return self._names.bus_names(self._rules.buses[name])
-        except EventBridgeError as error:
+        except (EventBridgeError, ValueError) as error:  # ValueError: a URL in a connection
             log.warning("OpenLineage: the bus %s gets a name of EventBridge's own: %s", name, error)
             return [self._names.own(name)]
 
     def _target_dataset(self, rule: str, target: TargetRule) -> DatasetName:
         try:
             return self._names.target_name(rule, target)
-        except (EventBridgeError, OSError) as error:
+        except (EventBridgeError, OSError, ValueError) as error:
             log.warning("OpenLineage: the target %s/%s gets a name of EventBridge's own: %s", rule, target.name, error)
             return self._names.own(f"{rule}/{target.name}")
 
