@@ -139,10 +139,13 @@ def test_a_partner_is_paused(shop: Server, window: Page) -> None:
     """The button says what will happen, and the page what happened; Undo resumes it."""
     window.get_by_text("Targets", exact=True).click()
     window.get_by_text("big-orders / partner").click()
+    expect(window.get_by_text("healthy")).to_be_visible()
+    expect(window.get_by_role("img", name="Responses")).to_be_visible()
     expect(window.get_by_text("deliveries wait, and none is lost")).to_be_visible()
     window.get_by_text("Pause", exact=True).click()
     expect(window.get_by_text("The target is paused. Its deliveries wait.")).to_be_visible()
     expect(window.get_by_text(re.compile("^Paused since .* by op-"))).to_be_visible()
+    expect(window.get_by_text("paused by an operator")).to_be_visible()
     with shop.installation.opened() as runtime:
         assert [(each.rule, each.target, each.kind) for each in runtime.ledger.overrides.all()] == [
             ("big-orders", "partner", "paused")

@@ -70,7 +70,7 @@ def show(
         find_target(runtime.rule_set(), rule, target)
         queue = queue_of_target(runtime, rule, target)
         (line,) = (each for each in target_lines(runtime, rule) if each.target == target)
-        responses = recent_responses(runtime, rule, target)
+        responses = recent_responses(runtime, rule, target).newest
     if as_json:
         show_document(vars(line) | {"responses": responses})
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,31 +75,53 @@ class RecentResponse:
     head: str
 
 
-def recent_responses(runtime: Runtime, rule: str, target: str) -> list[RecentResponse]:
-    """Return the newest responses of a rule's target, the last first, from the newest MAX_FILES files.
+@dataclass(frozen=True)
+class RecentResponses:
+    """The newest responses of a target, the last first, and the number of responses by minute and class.
+
+    A class is the first digit of an HTTP status, 2 for an accepted delivery without one, and 0 for no response.
+    """
+
+    newest: tuple[RecentResponse, ...]
+    classes: Counter[tuple[datetime, int]]
+
+
+def recent_responses(runtime: Runtime, rule: str, target: str) -> RecentResponses:
+    """Return the newest responses of a rule's target, from the newest MAX_FILES files.
 
     Unreadable files are skipped.
     """
     found: list[RecentResponse] = []
+    classes: Counter[tuple[datetime, int]] = Counter()
     for file in islice(newest_files(runtime, "outcome", "all"), MAX_FILES):
-        found += _responses(runtime, file.path, rule, target)
-        if len(found) >= MAX_RESPONSES:
-            break
-    return sorted(found, key=lambda each: each.started_at, reverse=True)[:MAX_RESPONSES]
+        try:
+            table = read_table(runtime.store, file.path, ["rule", "target", "attempt", "started_at", "code", "outcome"])
+            own = pc.and_(pc.equal(table["rule"], rule), pc.equal(table["target"], target))
+            rows = pc.indices_nonzero(pc.and_(own, pc.greater(table["attempt"], 0)))
+            _count_classes(table.take(rows), classes)
+            if len(rows) and len(found) < MAX_RESPONSES:
+                found += _responses(runtime, file.path, rows.to_pylist())
+        except StoreError:  # past its retention, or unreachable; the page of its batch shows which
+            continue
+    newest = sorted(found, key=lambda each: each.started_at, reverse=True)[:MAX_RESPONSES]
+    return RecentResponses(tuple(newest), classes)
 
 
-def _responses(runtime: Runtime, path: str, rule: str, target: str) -> list[RecentResponse]:
-    try:
-        targets = read_table(runtime.store, path, ["rule", "target", "attempt"])
-        own = pc.and_(pc.equal(targets["rule"], rule), pc.equal(targets["target"], target))
-        rows: list[int] = pc.indices_nonzero(pc.and_(own, pc.greater(targets["attempt"], 0))).to_pylist()
-        if not rows:
-            return []
-        table = read_rows(
-            runtime.store, path, rowset.encode(rows), [*_COLUMNS, "error_class", "error", "response_head"]
-        )
-    except StoreError:  # past its retention, or unreachable; the page of its batch shows which
-        return []
+def _count_classes(attempts: pa.Table, classes: Counter[tuple[datetime, int]]) -> None:
+    """Add the attempts of one file by minute and class; their groups are few, however many they are."""
+    columns = {
+        "minute": pc.floor_temporal(attempts["started_at"], unit="minute"),
+        "class": pc.divide(attempts["code"].cast(pa.int64()), 100),
+        "accepted": pc.equal(attempts["outcome"], "delivered"),
+    }
+    groups = pa.table(columns).group_by(list(columns)).aggregate([([], "count_all")])
+    for each in groups.to_pylist():
+        known = each["class"] if each["class"] is not None else 2 if each["accepted"] else 0
+        classes[each["minute"], known] += each["count_all"]
+
+
+def _responses(runtime: Runtime, path: str, rows: list[int]) -> list[RecentResponse]:
+    table = read_rows(runtime.store, path, rowset.encode(rows), [*_COLUMNS, "error_class", "error", "response_head"])
     newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MAX_RESPONSES)
     return [_response(row) for row in table.take(pa.array(newest)).to_pylist()]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from pipeline.delivering import RunningClock, Sending
 
-from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
+from eventbridge.api.page.chart import counts_chart, latency_chart, responses_chart, success_chart
+from eventbridge.views.requests import recent_responses
 from eventbridge.views.stats import daily_stats, rule_days
 from eventbridge.views.timeline import (
     LastHour,
@@ -105,6 +107,29 @@ def test_the_reconciliation_has_every_term_and_adds_up(sending: Sending, clock: 
             + reconciliation.pending
             + reconciliation.difference
         )
+
+
+def test_responses_are_counted_by_class(sending: Sending) -> None:
+    """Of each target its own, by the minute; a target that cannot be reached has no response."""
+    sending.begin(6, b"not json", crm="/healthy/crm", bad="/bad/x")
+    sending.deliver()
+    runtime = sending.runtime
+    (rule,) = runtime.rule_set().rules
+    found = {name: recent_responses(runtime, rule, name) for name in ("crm", "bad")}
+    chart = responses_chart(found["bad"].classes, runtime.ledger.now(), "responses", "Responses")
+
+    assert {name: Counter(kind for _, kind in each.classes.elements()) for name, each in found.items()} == {
+        "crm": {2: 6},
+        "bad": {4: 6},
+    }
+    assert {each.second for each, _ in found["bad"].classes} == {0}
+    assert [len(each.newest) for each in found.values()] == [6, 6]
+    assert {line.name: sum(value or 0 for value in line.values) for line in chart.lines} == {
+        "2xx": 0,
+        "3xx or 4xx": 6,
+        "5xx or none": 0,
+    }
+    assert responses_chart({}, runtime.ledger.now(), "responses", "Responses").has_values is False
 
 
 def test_deliveries_on_hold_for_a_disabled_target_count_against_its_rule(sending: Sending, clock: RunningClock) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from eventbridge.views.timeline import Timeline
+from eventbridge.views.timeline import Step, Timeline
 
 #: The size of the drawing in its own units: as wide as a phone's screen, so that labels are readable there too.
 WIDTH, HEIGHT = 360, 100
@@ -16,6 +16,10 @@ _ROUND = (1, 2, 5, 10, 20, 50)
 _MAX_STEPS = 4
 #: The number of each line's colour in the style sheet, so that on every chart failed is red and delivered green.
 _COLOURS = {"received": 1, "deferred": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
+_COLOURS |= {"3xx or 4xx": 1, "2xx": 2, "5xx or none": 3}
+_MINUTE = timedelta(minutes=1)
+#: The maximum number of steps of the chart of responses.
+_MAX_RESPONSE_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,20 @@ def success_chart(timeline: Timeline, key: str, title: str) -> Chart:
     counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in timeline.steps]
     shares = [100 * delivered / every if every else None for delivered, every in counts]
     return _chart(timeline, key, title, "%", [("delivered", shares)], (0.0, 50.0, 100.0))
+
+
+def responses_chart(classes: Mapping[tuple[datetime, int], int], now: datetime, key: str, title: str) -> Chart:
+    """Return the chart of responses by minute and class, as `RecentResponses` has them, until now."""
+    first = min((minute for minute, _ in classes), default=now)
+    length = _MINUTE * max(1, math.ceil((now - first) / _MINUTE / _MAX_RESPONSE_STEPS))
+    count = max(2, math.ceil((now - first) / length))
+    counts = {name: [0.0] * count for name in ("2xx", "3xx or 4xx", "5xx or none")}
+    for (minute, kind), number in classes.items():
+        name = "2xx" if kind == 2 else "5xx or none" if kind in (0, 5) else "3xx or 4xx"
+        counts[name][min(int((minute - first) / length), count - 1)] += number / (length / _MINUTE)
+    steps = (Step(first + number * length, 0, 0, 0, 0, None, None) for number in range(count))
+    lines: list[tuple[str, Sequence[float | None]]] = [*counts.items()] if classes else [(each, []) for each in counts]
+    return _chart(Timeline(length, tuple(steps)), key, title, "per minute", lines)
 
 
 def _chart(

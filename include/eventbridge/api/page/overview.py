@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -49,7 +50,8 @@ class Figure:
 class Finding(NamedTuple):
     """Something that needs attention: its kind and name, its state, since when and why.
 
-    `path` is that of its page; `rule` and `target` are set if a button of the overview can change its state.
+    `path` is that of its page; `rule` and `target` are set if a button of the overview can change its state. `pending`
+    is the number of its pending deliveries, or None if it has none of its own.
     """
 
     kind: str
@@ -60,6 +62,7 @@ class Finding(NamedTuple):
     why: str
     rule: str = ""
     target: str = ""
+    pending: int | None = None
 
 
 def overview_values(runtime: Runtime, request: Request, shown: ShownPeriod) -> dict[str, Any]:
@@ -135,6 +138,9 @@ def _counted(count: int, one: str, several: str) -> str:
 
 def _findings(found: Status) -> Sequence[Finding]:
     """Return what needs attention, the most urgent first."""
+    pending: Counter[tuple[str, str]] = Counter()
+    for row in found.pending:
+        pending[row.rule, row.target] += row.count
     stop = found.ingestion_stop
     findings = [Finding("Installation", "no new batches", "", "stopped", stop.since, stop.reason)] if stop else []
     findings += [
@@ -155,6 +161,7 @@ def _findings(found: Status) -> Sequence[Finding]:
             each.reason,
             each.rule,
             each.target,
+            pending[each.rule, each.target],
         )
         for each in found.targets[:_MAX_TARGETS]
     ]

@@ -159,7 +159,7 @@ def _time(value: datetime | None) -> Markup:
 #: The colour of a badge by its state; a state that is not here has none.
 _COLOURS: Final = {
     "good": "ok, delivered, matched, met, committed, reconciled, completed, done, valid, accepted, running, closed",
-    "warn": "degraded, pending, scheduled, on hold, on_hold, paused, half open, quota reached, retry_scheduled",
+    "warn": "degraded, pending, scheduled, on hold, on_hold, paused, half-open, quota reached, retry_scheduled",
     "bad": "disabled, dead_lettered, dead-lettered, failed, incomplete, stalled, error, stopped, malformed, rejected, "
     "retrying, open",
 }

@@ -13,7 +13,7 @@ from fastapi import Request
 
 from eventbridge.api.documents import DeadLetterQuery, dead_letter_named, rule_document, with_name
 from eventbridge.api.lists import SearchQuery
-from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
+from eventbridge.api.page.chart import counts_chart, latency_chart, responses_chart, success_chart
 from eventbridge.api.page.period import DEFAULT, period_links, period_of
 from eventbridge.api.payloads import (
     HIDDEN,
@@ -213,10 +213,12 @@ def target(runtime: Runtime, request: Request, rule: str, name: str) -> dict[str
     find_target(runtime.rule_set(), rule, name)
     lines = [line for line in target_lines(runtime, rule) if line.target == name]
     recent = rule_timeline(runtime, rule, period_of(request).times(runtime.clock()))[name]
+    last = recent_responses(runtime, rule, name)
     charts = [
         counts_chart(recent, "rate", "Deliveries", events=False),
-        latency_chart(recent, "times", "Publish-to-delivery latency"),
+        latency_chart(recent, "times", "Latency"),
         success_chart(recent, "success", "Success rate"),
+        responses_chart(last.classes, runtime.ledger.now(), "responses", "Responses"),
     ]
     shown = can_see_payloads(request)
     responses = [
@@ -224,7 +226,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str) -> dict[str
             replace(each, error=visible_error(request, each.reason, each.error)),
             each.head if shown or not each.head else HIDDEN,
         )
-        for each in recent_responses(runtime, rule, name)
+        for each in last.newest
     ]
     overrides = [each for each in runtime.ledger.overrides.all() if (each.rule, each.target) == (rule, name)]
     paused = any(each.kind == "paused" for each in overrides)
@@ -242,7 +244,10 @@ def target(runtime: Runtime, request: Request, rule: str, name: str) -> dict[str
 def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
     """Return unhealthy targets, and a page of the targets of those rules whose names contain `find` and follow
     `after`."""
-    return vars(target_page(runtime, after, find)) | {"find": find, "first": not after}
+    page, rules = target_page(runtime, after, find), runtime.rule_set().rules
+    names = {each.rule for each in (*page.targets, *page.unhealthy) if each.rule in rules}
+    hours = last_hours(runtime, [rules[each] for each in sorted(names)])
+    return vars(page) | {"find": find, "first": not after, "hours": hours}
 
 
 def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
