@@ -184,6 +184,19 @@ def test_a_new_event_is_on_the_overview_within_two_seconds(shop: Server, window:
     assert window.evaluate("scrollY") == 150
 
 
+def test_a_list_is_cards_on_a_phone(shop: Server, window: Page) -> None:
+    """At 400 pixels, the head of a table is out of sight, however wide it is, and the page is not wider."""
+    window.set_viewport_size({"width": 400, "height": 800})
+    for path in ("/targets", "/rules", ""):
+        window.goto(f"{shop.url}/page{path}")
+        heads = window.evaluate(
+            "[...document.querySelectorAll('table.list thead')].map(e => e.getBoundingClientRect().right)"
+        )
+        assert heads
+        assert max(heads) <= 0
+        assert window.evaluate("document.documentElement.scrollWidth") <= 400
+
+
 def _label_of(window: Page, event_id: str) -> str:
     labels = window.get_by_label("Event of the bus").locator("option").all_inner_texts()
     return next(each for each in labels if f", {event_id}," in each)
