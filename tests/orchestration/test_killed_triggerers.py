@@ -143,6 +143,7 @@ def test_an_asset_event_is_recorded_within_seconds(airflow: tuple[Path, Triggere
     folder, triggerers = airflow
     if not triggerers.is_running:
         triggerers.start()
+    until(triggerers, lambda: has_begun(folder))
     before = len(recorded(folder, "placed"))
     for number in range(40):
         publish(folder, 1_001 + 2 * number, 1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, OKResponse, TriggerDagRun
@@ -17,11 +19,13 @@ from cli.conftest import Shop, open_shop
 
 from eventbridge import publish
 from eventbridge.airflow import ReplayOperator, WaitForDeliverySensor, WaitForEventSensor, delivery_end
-from eventbridge.airflow.delivery_end import DeliveryEnd, ended_deliveries
+from eventbridge.airflow.delivery_end import DeliveryEnd, DeliveryWait, LedgerView
 from eventbridge.airflow.event_watcher import MatchingEvent
 from eventbridge.airflow.replay_end import ReplayEnd
 from eventbridge.airflow.tasks import stage
+from eventbridge.control.queues import acknowledge, receive
 from eventbridge.errors import UserError
+from eventbridge.runtime.runtime import Runtime
 
 BEGUN = datetime(2026, 11, 30, 8, tzinfo=UTC)
 
@@ -96,6 +100,11 @@ def test_a_sensor_fails_with_the_error_of_its_arguments(shop: Shop, arguments: d
         WaitForEventSensor(task_id="wait", **arguments).execute(context())
 
 
+def ended(runtime: Runtime, event: dict[str, Any], *wanted: str) -> list[dict[str, Any]] | None:
+    """Return the deliveries of an event of the bus `orders` if all have ended, else None."""
+    return DeliveryWait("orders", event, *wanted).ended(LedgerView(runtime))
+
+
 def test_deliveries_have_ended_once_every_rule_has_its_result(shop: Shop) -> None:
     """Nothing is reported before; a dead letter has its reason; an event that no rule delivers has no deliveries."""
     results = publish(
@@ -103,13 +112,13 @@ def test_deliveries_have_ended_once_every_rule_has_its_result(shop: Shop) -> Non
     )
     events = [{"id": each.event_id, "partition": each.partition, "offset": each.offset} for each in results]
     with stage() as runtime:
-        assert [ended_deliveries(runtime, "orders", each, None, None) for each in events] == [None] * 4
-        assert ended_deliveries(runtime, "orders", {"id": "o1"}, None, None) is None
-        assert ended_deliveries(runtime, "orders", {"id": "unknown"}, None, None) is None
+        assert [ended(runtime, each) for each in events] == [None] * 4
+        assert ended(runtime, {"id": "o1"}) is None
+        assert ended(runtime, {"id": "unknown"}) is None
     shop.deliver()
 
     with stage() as runtime:
-        small, large, other, _ = (ended_deliveries(runtime, "orders", each, None, None) for each in events)
+        small, large, other, _ = (ended(runtime, each) for each in events)
         assert small is not None
         assert [(each["rule"], each["target"], each["state"]) for each in small] == [
             ("all-orders", "archive", "delivered")
@@ -122,18 +131,68 @@ def test_deliveries_have_ended_once_every_rule_has_its_result(shop: Shop) -> Non
             "big-orders/note": "dead_lettered",
         }
         assert other == []
-        by_id = ended_deliveries(runtime, "orders", {"id": "o2"}, "big-orders", "accounts")
+        by_id = ended(runtime, {"id": "o2"}, "big-orders", "accounts")
         assert by_id is not None
         assert [each["target"] for each in by_id] == ["accounts"]
     (dead,) = [each for each in large if each["state"] == "dead_lettered"]
     assert "$.data.note" in dead["reason"]
 
 
+QUEUED = """
+rules:
+  queued:
+    bus: orders
+    pattern: {}
+    targets: {pull: {type: queue, queue: work, retry: {policy: custom, max_retries: 1, initial_delay: 0s}}}
+"""
+
+
+def test_a_hundred_waits_cost_one_poll(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read only if a batch may have changed a delivery, and the ledger once a second for all waits."""
+    (shop.rules / "queued.yaml").write_text(QUEUED)
+    results = publish("orders", [order(number, 500) for number in range(100)], topic="placed")
+    waits = [
+        DeliveryWait("orders", {"id": each.event_id, "partition": each.partition, "offset": each.offset})
+        for each in results
+    ]
+    seconds = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: seconds)
+    statements: list[str] = []
+    execute = sa.Connection.execute
+    monkeypatch.setattr(
+        sa.Connection, "execute", lambda *given, **more: statements.append(str(given[1])) or execute(*given, **more)
+    )
+
+    with stage() as runtime:
+        view = LedgerView(runtime)
+
+        def ended_waits() -> int:
+            nonlocal seconds
+            seconds += 1
+            statements.clear()
+            return sum(each.ended(view) is not None for each in waits)
+
+        assert ended_waits() == 0
+        assert len(statements) <= 5
+        shop.deliver()
+        rules = runtime.rule_set()
+        assert [ended_waits() for _ in range(3)] == [0, 0, 0]
+        looks = sum(each.looks for each in waits)
+        assert ended_waits() == 0
+        assert len(statements) <= 10
+        assert looks == sum(each.looks for each in waits) == 200
+        got = receive(runtime, rules, "work", 100)
+        acknowledge(runtime, rules, "work", [each.receipt for each in got])
+        assert ended_waits() == 0
+        shop.deliver()
+        assert ended_waits() == 100
+
+
 def test_the_sensor_fails_with_the_reason_of_a_dead_letter(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its trigger reports all deliveries; without a problem the sensor returns them."""
     publish("orders", [order(1, 500), order(2, 1_500), {**order(3, 1), "type": "other"}])
     shop.deliver()
-    monkeypatch.setattr(delivery_end, "_runtimes", [])
+    monkeypatch.setattr(delivery_end, "_views", [])
     sensor = WaitForDeliverySensor(task_id="wait", bus="orders", event_id=["o1", "o2", "o3"])
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute(context())
@@ -146,8 +205,8 @@ def test_the_sensor_fails_with_the_reason_of_a_dead_letter(shop: Shop, monkeypat
     try:
         ended = asyncio.run(first())
     finally:
-        for runtime in delivery_end._runtimes:
-            delivery_end._thread.submit(runtime.close).result()
+        for view in delivery_end._views:
+            delivery_end._thread.submit(view.runtime.close).result()
 
     with pytest.raises(AirflowFailException) as failed:
         sensor.return_deliveries(context(), ended)

@@ -1,12 +1,20 @@
-"""The trigger that waits until the deliveries of events have ended."""
+"""The trigger that waits until the deliveries of events have ended.
+
+To find the deliveries of an event, files of the store are read. So that hundreds of sensors cost little, a trigger does
+that again only if the ledger says that something may have changed, and all triggers of a process share what they read
+from the ledger in a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -17,11 +25,126 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The time between two looks, which grows, because a look reads files of the store.
+#: The time between two looks of a trigger, which grows while looks read files of the store.
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 15.0
+#: The time for which what was read from the ledger serves all triggers.
+_SHARED_SECONDS = 1.0
 
 _ENDED = frozenset({"delivered", "dead_lettered", "shadow"})
+
+Found = TypeVar("Found")
+
+
+class LedgerView:
+    """Reads rules, committed offsets and waiting deliveries, each at most once a second for all triggers."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self._read_at = float("-inf")
+        self._found: dict[Hashable, Any] = {}
+
+    def runners(self, bus: str, rule: str | None, target: str | None) -> frozenset[str]:
+        """Return the runners that deliver events of a bus to the wanted rules and targets."""
+        rules = self._shared("rules", self.runtime.rule_set)
+        return self._shared(("runners", bus, rule, target), lambda: _runners(rules, bus, rule, target))
+
+    def committed(self, runner: str) -> dict[Any, int]:
+        """Return the offsets that a runner has committed."""
+        return self._shared(("committed", runner), lambda: self.runtime.ledger.offsets.committed(runner))
+
+    def mark(self, runners: frozenset[str], batches: tuple[str, ...]) -> Hashable:
+        """Return a value that changes when deliveries that batches have left may have ended or, without batches, when
+        a runner has committed."""
+        if batches:
+            return tuple(self._shared(("batch", each), partial(self._waiting, each)) for each in batches)
+        return tuple(tuple(sorted(self.committed(each).items())) for each in sorted(runners))
+
+    def _waiting(self, batch_id: str) -> Hashable:
+        ledger = self.runtime.ledger
+        rows = [
+            *((each.pending_id, each.state) for each in ledger.pending.list_for_batch(batch_id)),
+            *((each.rule, each.state) for each in ledger.deferred_matches.list_for_batch(batch_id)),
+        ]
+        return frozenset(each for each in rows if each[1] != "closed"), ledger.batches.get(batch_id).state
+
+    def _shared(self, key: Hashable, read: Callable[[], Found]) -> Found:
+        now = time.monotonic()
+        if now - self._read_at >= _SHARED_SECONDS:
+            self._found.clear()
+            self._read_at = now
+        if key not in self._found:
+            self._found[key] = read()
+        found: Found = self._found[key]
+        return found
+
+
+@dataclass
+class DeliveryWait:
+    """The wait of one trigger for the deliveries of one event, of one rule or target or of all.
+
+    `event` has the `id` and, if it is known, the position: `partition` and `offset`.
+    """
+
+    bus: str
+    event: dict[str, Any]
+    rule: str | None = None
+    target: str | None = None
+    #: How often files of the store were read.
+    looks: int = 0
+    _batches: tuple[str, ...] = ()
+    _mark: Hashable = field(default=None)
+
+    def ended(self, view: LedgerView) -> list[dict[str, Any]] | None:
+        """Return the deliveries if all of them have ended, else None. Deliveries of replays do not count."""
+        runners = view.runners(self.bus, self.rule, self.target)
+        if not self._have_passed(view, runners):
+            return None
+        mark = view.mark(runners, self._batches)  # read before the deliveries: a change in between is then seen later
+        if self._mark is not None and mark == self._mark:
+            return None
+        self.looks += 1
+        found, batches = self._look(view.runtime, runners)
+        # The mark of other batches says nothing about these, and without runners there is none: the next look reads the
+        # files again.
+        self._mark = mark if batches == self._batches and (batches or runners) else None
+        self._batches = batches
+        return found
+
+    def _have_passed(self, view: LedgerView, runners: frozenset[str]) -> bool:
+        """Return whether every runner has committed the event's offset; True if its offset is not known."""
+        from eventbridge.model.partition import Partition
+
+        if "offset" not in self.event:
+            return True
+        partition = Partition(*self.event["partition"])
+        return all(view.committed(each).get(partition, 0) > self.event["offset"] for each in runners)
+
+    def _look(self, runtime: Runtime, runners: frozenset[str]) -> tuple[list[dict[str, Any]] | None, tuple[str, ...]]:
+        """Return the deliveries if all have ended, else None and the batches that left the others."""
+        from eventbridge.errors import NotFoundError
+        from eventbridge.views.trace.explain import why
+
+        try:
+            found = why(runtime, self.event["id"], bus=self.bus, max_unmatched=0, rule=self.rule)
+        except NotFoundError:  # nobody has landed it yet
+            return None, ()
+        valid = [each for each in found.events if each.status == "valid"]
+        if found.not_landed or found.before_start or not all(_is_settled(each, runners) for each in valid):
+            return None, ()
+        deliveries = [
+            (each, delivery)
+            for each in valid
+            for delivery in each.deliveries
+            if not delivery.replay_id and self.target in (None, delivery.target)
+        ]
+        waiting = {each.batch_id for _, each in deliveries if each.state not in _ENDED}
+        steps = [step for each in valid for step in each.steps]
+        # a rule whose match is deferred may still make deliveries
+        waiting |= {each.batch_id for each in steps if each.what == "deferred" and each.outcome != "closed"}
+        if waiting:
+            return None, tuple(sorted(waiting))
+        return [_described(self.event["id"], *each) for each in deliveries], ()
 
 
 class DeliveryEnd(BaseTrigger):
@@ -46,43 +169,42 @@ class DeliveryEnd(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event, with the deliveries and the ids of events that no rule delivers. Errors do not end it."""
-        waiting, deliveries, undelivered = list(self.events), [], []
-        pause, last_error = _FIRST_SECONDS, ""
-        while waiting:
-            try:
-                ended = await _in_thread(self._look, waiting[0])
-            except Exception as error:  # the wait must survive every outage
-                ended = None
-                if last_error != str(error):
-                    last_error = str(error)
-                    log.warning("cannot read the deliveries of event %s: %s", waiting[0]["id"], error)
-            if ended is None:
-                await asyncio.sleep(pause)
-                pause = min(_LONGEST_SECONDS, 1.5 * pause)
-                continue
+        deliveries, undelivered = [], []
+        last_error = ""
+        for event in self.events:
+            wait = DeliveryWait(self.bus, event, self.rule, self.target)
+            ended = None
+            while ended is None:
+                try:
+                    ended = await _in_thread(wait)
+                except Exception as error:  # the wait must survive every outage
+                    if last_error != str(error):
+                        last_error = str(error)
+                        log.warning("cannot read the deliveries of event %s: %s", event["id"], error)
+                if ended is None:
+                    await asyncio.sleep(min(_LONGEST_SECONDS, _FIRST_SECONDS * 1.5 ** min(wait.looks, 10)))
             deliveries += ended
-            undelivered += [] if ended else [waiting[0]["id"]]
-            waiting.pop(0)
+            undelivered += [] if ended else [event["id"]]
         yield TriggerEvent({"deliveries": deliveries, "undelivered": undelivered})  # type: ignore[no-untyped-call]
 
-    def _look(self, event: dict[str, Any]) -> list[dict[str, Any]] | None:
-        from eventbridge.airflow.connections import airflow_connection
-        from eventbridge.airflow.settings import airflow_settings
-        from eventbridge.runtime.open import open_runtime
 
-        if not _runtimes:
-            _runtimes.append(open_runtime(airflow_settings(), airflow_connection))
-        return ended_deliveries(_runtimes[0], self.bus, event, self.rule, self.target)
-
-
-#: All triggers of this process share one thread, and in it one runtime.
+#: All triggers of this process share one thread, and in it one view of one ledger.
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-deliveries")
-_runtimes: list[Runtime] = []
+_views: list[LedgerView] = []
 
 
-async def _in_thread(look: Any, event: dict[str, Any]) -> list[dict[str, Any]] | None:
-    found: list[dict[str, Any]] | None = await asyncio.get_running_loop().run_in_executor(_thread, look, event)
-    return found
+async def _in_thread(wait: DeliveryWait) -> list[dict[str, Any]] | None:
+    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: wait.ended(_view()))
+
+
+def _view() -> LedgerView:
+    from eventbridge.airflow.connections import airflow_connection
+    from eventbridge.airflow.settings import airflow_settings
+    from eventbridge.runtime.open import open_runtime
+
+    if not _views:
+        _views.append(LedgerView(open_runtime(airflow_settings(), airflow_connection)))
+    return _views[0]
 
 
 def check_wanted(runtime: Runtime, bus: str, rule: str | None, target: str | None) -> None:
@@ -101,53 +223,12 @@ def check_wanted(runtime: Runtime, bus: str, rule: str | None, target: str | Non
         find_target_of_any(rules, target)
 
 
-def ended_deliveries(
-    runtime: Runtime, bus: str, event: dict[str, Any], rule: str | None, target: str | None
-) -> list[dict[str, Any]] | None:
-    """Return the deliveries of an event if all of them have ended, else None. Deliveries of replays do not count."""
-    from eventbridge.errors import NotFoundError
-    from eventbridge.views.trace.explain import why
-
-    runners = _runners(runtime.rule_set(), bus, rule, target)
-    if not _have_passed(runtime, runners, event):
-        return None
-    try:
-        found = why(runtime, event["id"], bus=bus, max_unmatched=0, rule=rule)
-    except NotFoundError:  # nobody has landed it yet
-        return None
-    if found.not_landed or found.before_start:
-        return None
-    valid = [each for each in found.events if each.status == "valid"]
-    if not all(_is_settled(each, runners) for each in valid):
-        return None
-    deliveries = [
-        (each, delivery)
-        for each in valid
-        for delivery in each.deliveries
-        if not delivery.replay_id and target in (None, delivery.target)
-    ]
-    if any(delivery.state not in _ENDED for _, delivery in deliveries):
-        return None
-    return [_described(event["id"], *each) for each in deliveries]
-
-
 def _runners(rules: RuleSet, bus: str, rule: str | None, target: str | None) -> frozenset[str]:
-    """Return the runners that deliver events of a bus to the wanted rules and targets."""
     return frozenset(
         each.runner
         for name, each in rules.enabled().items()
         if each.bus == bus and rule in (None, name) and (target is None or target in each.targets)
     )
-
-
-def _have_passed(runtime: Runtime, runners: frozenset[str], event: dict[str, Any]) -> bool:
-    """Return whether every runner has committed the offset of an event; True if its offset is not known."""
-    from eventbridge.model.partition import Partition
-
-    if "offset" not in event:
-        return True
-    partition = Partition(*event["partition"])
-    return all(runtime.ledger.offsets.committed(each).get(partition, 0) > event["offset"] for each in runners)
 
 
 def _is_settled(event: EventResult, runners: frozenset[str]) -> bool:
