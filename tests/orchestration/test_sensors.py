@@ -189,15 +189,15 @@ def test_a_hundred_waits_cost_one_poll(shop: Shop, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_sensor_fails_with_the_reason_of_a_dead_letter(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its trigger reports all deliveries; without a problem the sensor returns them."""
+    """It defers only while deliveries have not ended, so a retry needs no trigger; else it returns them."""
     publish("orders", [order(1, 500), order(2, 1_500), {**order(3, 1), "type": "other"}])
-    shop.deliver()
-    monkeypatch.setattr(delivery_end, "_views", [])
     sensor = WaitForDeliverySensor(task_id="wait", bus="orders", event_id=["o1", "o2", "o3"])
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute(context())
     trigger = deferred.value.trigger
     assert isinstance(trigger, DeliveryEnd)
+    shop.deliver()
+    monkeypatch.setattr(delivery_end, "_views", [])
 
     async def first() -> Any:
         return (await anext(trigger.run())).payload
@@ -214,8 +214,15 @@ def test_the_sensor_fails_with_the_reason_of_a_dead_letter(shop: Shop, monkeypat
     assert "event o2 to big-orders/note is a dead letter: " in text
     assert "event o3: no rule delivers it" in text
     assert "o1" not in text
+    with pytest.raises(AirflowFailException) as again:
+        sensor.execute(context())
+    assert str(again.value) == text
     delivered = [each for each in ended["deliveries"] if each["state"] == "delivered"]
     assert sensor.return_deliveries(context(), {"deliveries": delivered, "undelivered": []}) == delivered
+    returned = WaitForDeliverySensor(task_id="wait", bus="orders", event_id="o1").execute(context())
+    assert returned is not None
+    (one,) = returned
+    assert (one["rule"], one["state"]) == ("all-orders", "delivered")
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,26 @@ def _view() -> LedgerView:
     return _views[0]
 
 
+def already_ended(
+    runtime: Runtime, bus: str, events: Sequence[dict[str, Any]], rule: str | None, target: str | None
+) -> dict[str, Any] | None:
+    """Return what DeliveryEnd would report if all deliveries have ended, else None, also if that cannot be read now."""
+    from eventbridge.errors import EventBridgeError
+
+    view = LedgerView(runtime)
+    deliveries, undelivered = [], []
+    for event in events:
+        try:
+            ended = DeliveryWait(bus, event, rule, target).ended(view)
+        except EventBridgeError:  # the trigger reports it, and waits for its end
+            return None
+        if ended is None:
+            return None
+        deliveries += ended
+        undelivered += [] if ended else [event["id"]]
+    return {"deliveries": deliveries, "undelivered": undelivered}
+
+
 def check_wanted(runtime: Runtime, bus: str, rule: str | None, target: str | None) -> None:
     """Raise NotFoundError or UserError if a bus, one of its rules or a target does not exist."""
     from eventbridge.errors import UserError

@@ -98,19 +98,26 @@ class WaitForDeliverySensor(BaseSensorOperator):
         self.rule = rule
         self.target = target
 
-    def execute(self, context: Context) -> None:
-        """Check the arguments, and defer to the triggerer."""
-        from eventbridge.airflow.delivery_end import check_wanted
+    def execute(self, context: Context) -> list[dict[str, Any]] | None:
+        """Check the arguments, and defer to the triggerer, unless all deliveries have ended.
+
+        A trigger that fires at once may fail the task (apache/airflow 72716), so its retry must not need one.
+        """
+        from eventbridge.airflow.delivery_end import already_ended, check_wanted
 
         bus, events = self._events(context)
         with stage() as runtime:
             check_wanted(runtime, bus, self.rule, self.target)
+            ended = already_ended(runtime, bus, events, self.rule, self.target)
+        if ended is not None:
+            return self.return_deliveries(context, ended)
         self.log.info("waiting for the deliveries of %d events of the bus %s", len(events), bus)
         self.defer(
             trigger=DeliveryEnd(bus, events, self.rule, self.target),
             method_name="return_deliveries",
             timeout=timedelta(seconds=self.timeout),
         )
+        return None
 
     def return_deliveries(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the deliveries. Raises AirflowFailException if one is a dead letter, or if an event has none."""
