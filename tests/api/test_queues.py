@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -225,6 +226,21 @@ def test_unknown_receipts_have_no_effect(worker: httpx.Client) -> None:
     response = worker.post("/v1/queues/shipping/acknowledge", json={"receipts": ["a", "b", "a"]})
 
     assert (response.status_code, response.json()) == (200, {"done": 0, "expired": ["a", "b"]})
+
+
+def test_the_page_of_a_target_shows_its_queue(queued: Server, client: EventBridgeClient) -> None:
+    """How many deliveries wait and are in flight, and since when the oldest one waits."""
+    queue_some(queued, client, 10, 11, 12)
+    got = client.receive("shipping", 1)
+    with queued.client() as viewer:
+        viewer.post("/page/login", data={"token": queued.installation.token("viewer", "read")})
+        page = viewer.get("/page/targets/shipped/pull").text
+    client.acknowledge("shipping", got + client.receive("shipping"))
+
+    assert "<h2>Queue shipping</h2>" in page
+    assert "the oldest delivery waits since" in page
+    numbers = {name: int(number) for name, number in re.findall(r'data-name="([A-Z][\w ]+)">(\d+)</td>', page)}
+    assert (numbers["Waiting"], numbers["In flight"], numbers["Blocked"]) == (2, 1, 0)
 
 
 def test_a_response_has_at_most_4_mib_of_payload(queued: Server, client: EventBridgeClient) -> None:

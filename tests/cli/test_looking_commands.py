@@ -432,6 +432,7 @@ LOOKING = [
     "events find",
     "buses list",
     "buses show orders",
+    "queues list",
     "batches list",
     "batches show 0123",
     "stats",

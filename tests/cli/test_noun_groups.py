@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from eventbridge.cli import app
+from eventbridge.config.settings import Settings
+from eventbridge.control.queues import receive
+from eventbridge.runtime.open import open_runtime
 from eventbridge.views.trace import show
 
 LISTED = [
-    "rules", "buses", "targets", "dead-letters", "redrives", "replays", "batches", "tokens", "schemas", "plugins",
-    "quality",
+    "rules", "buses", "targets", "queues", "dead-letters", "redrives", "replays", "batches", "tokens", "schemas",
+    "plugins", "quality",
 ]  # fmt: skip
 
 
@@ -40,6 +45,26 @@ def test_buses_list_and_show_agree(delivered: Any, eventbridge: Callable[..., An
     assert len(shown["partitions"]) == 4
     assert "Partitions, in events" in eventbridge("buses", "show", "orders").out
     assert "Did you mean orders?" in eventbridge("buses", "show", "order").err
+
+
+def test_queues_list_and_show_agree(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """A queue is listed with what waits and what consumers have, and shown with its targets."""
+    queue = "{type: queue, queue: work}"
+    more = f"rules:\n  queued:\n    bus: orders\n    pattern: {{}}\n    targets: {{pull: {queue}, spare: {queue}}}\n"
+    (shop.rules / "queued.yaml").write_text(more)
+    eventbridge("events", "publish", "orders", shop.orders(1, 2))
+    shop.deliver()
+    with closing(open_runtime(Settings.from_mapping(shop.environ), {})) as runtime:
+        receive(runtime, runtime.rule_set(), "work", 1)
+    (listed,) = eventbridge("queues", "list", "--json").json
+    shown = eventbridge("queues", "show", "work")
+
+    assert eventbridge("queues", "show", "work", "--json").json == listed
+    assert (listed["ready"], listed["received"], listed["targets"]) == (3, 1, ["queued/pull", "queued/spare"])
+    assert re.search(r"work +2 +3 +1 +2", eventbridge("queues", "list").out)
+    assert re.search(r"waiting +3\nin flight +1\noldest +2", shown.out)
+    assert re.search(r"queued/spare +2 +0 +0 +0 +0 +2", shown.out)
+    assert "Did you mean work?" in eventbridge("queues", "show", "works").err
 
 
 def test_batches_list_and_show_agree(delivered: Any, eventbridge: Callable[..., Any]) -> None:

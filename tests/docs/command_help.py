@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "cli"
 #: The pages in the order in which a reader, and a test, goes through their examples.
 ORDER = (
     "index", "init", "rules", "events", "buses", "serve", "tokens", "deliver", "status", "audit", "dead-letters",
-    "redrives", "batches", "targets", "replays", "stats", "sql", "tables", "heartbeat",
+    "redrives", "batches", "targets", "queues", "replays", "stats", "sql", "tables", "heartbeat",
     "maintain", "ledger", "quality", "schemas", "plugins", "mcp", "init-airflow", "compile",
 )  # fmt: skip
 _WIDTH = 100

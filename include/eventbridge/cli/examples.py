@@ -46,6 +46,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "rules publish": ("rules publish", "rules publish --rules rules --watch 10"),
     "buses list": ("buses list", "buses list -o json"),
     "buses show": ("buses show orders",),
+    "queues list": ("queues list", "queues list -o json"),
+    "queues show": ("queues show warehouse",),
     "events publish": (
         "events publish orders orders.jsonl",
         "kafkacat -C -t old | eventbridge events publish orders -",

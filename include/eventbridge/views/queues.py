@@ -10,7 +10,7 @@ from datetime import datetime
 from eventbridge.model.queue import QueueCount, QueuedDelivery
 from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.targets.queue.fields import PullQueueFields, QueueTargets, queues_of
+from eventbridge.targets.queue.fields import PullQueueFields, QueueTargets, find_queue, queues_of
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,28 @@ class QueueStatus:
     finished: int
     oldest_ready_at: datetime | None
 
+    @property
+    def waiting(self) -> int:
+        """The number of deliveries that no consumer has."""
+        return self.ready + self.delayed + self.blocked
+
 
 def queue_statuses(runtime: Runtime) -> list[QueueStatus]:
     """Return the status of each queue of the current rules, sorted by name."""
     counts = runtime.ledger.queues.counts()
     return [_status_of(name, targets, counts) for name, targets in sorted(queues_of(runtime.rule_set()).items())]
+
+
+def queue_status(runtime: Runtime, name: str) -> QueueStatus:
+    """Return the status of one queue. Raises NotFoundError if no rule has a target of it."""
+    return _status_of(name, find_queue(runtime.rule_set(), name), runtime.ledger.queues.counts())
+
+
+def queue_by_target(runtime: Runtime, name: str) -> list[QueueStatus]:
+    """Return the status of a queue's deliveries of each target, sorted by rule and target."""
+    targets = find_queue(runtime.rule_set(), name)
+    counts = runtime.ledger.queues.counts()
+    return [_status_of(name, {key: targets[key]}, counts) for key in sorted(targets)]
 
 
 def queue_of_target(runtime: Runtime, rule: str, target: str) -> QueueStatus | None:

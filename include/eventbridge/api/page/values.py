@@ -33,6 +33,7 @@ from eventbridge.model.why import EventResult, RuleResult, Step
 from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
+from eventbridge.views.queues import queue_of_target
 from eventbridge.views.requests import recent_responses
 from eventbridge.views.rules import rule_text, rule_versions
 from eventbridge.views.stats import rule_days
@@ -238,7 +239,8 @@ def target(runtime: Runtime, request: Request, rule: str, name: str) -> dict[str
         "charts": charts,
         "period_links": list(period_links(request)),
     }
-    return values | {"responses": responses, "overrides": overrides, "paused": paused}
+    queue = queue_of_target(runtime, rule, name)
+    return values | {"responses": responses, "overrides": overrides, "paused": paused, "queue": queue}
 
 
 def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
