@@ -106,7 +106,9 @@ def responses_chart(classes: Mapping[tuple[datetime, int], int], now: datetime, 
         name = "2xx" if kind == 2 else "5xx or none" if kind in (0, 5) else "3xx or 4xx"
         counts[name][min(int((minute - first) / length), count - 1)] += number / (length / _MINUTE)
     steps = (Step(first + number * length, 0, 0, 0, 0, None, None) for number in range(count))
-    lines: list[tuple[str, Sequence[float | None]]] = [*counts.items()] if classes else [(each, []) for each in counts]
+    lines: list[tuple[str, Sequence[float | None]]] = [
+        (name, values if classes else [None] * count) for name, values in counts.items()
+    ]
     return _chart(Timeline(length, tuple(steps)), key, title, "per minute", lines)
 
 
