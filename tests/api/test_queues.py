@@ -239,6 +239,7 @@ def test_the_page_of_a_target_shows_its_queue(queued: Server, client: EventBridg
 
     assert "<h2>Queue shipping</h2>" in page
     assert "the oldest delivery waits since" in page
+    assert "they wait for consumers" in page
     numbers = {name: int(number) for name, number in re.findall(r'data-name="([A-Z][\w ]+)">(\d+)</td>', page)}
     assert (numbers["Waiting"], numbers["In flight"], numbers["Blocked"]) == (2, 1, 0)
 
