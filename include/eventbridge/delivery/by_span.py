@@ -43,7 +43,7 @@ class Span:
 
     def to_delivery_span(self) -> DeliverySpan:
         """Return the span as its target receives it."""
-        ids, payloads = (self.rows[name].combine_chunks() for name in ("delivery_id", "payload"))
+        ids, payloads = (_in_one_piece(self.rows[name]) for name in ("delivery_id", "payload"))
         return DeliverySpan(*_name_of(self.piece), ids, payloads)
 
     @property
@@ -57,8 +57,10 @@ def spans_of(pieces: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> 
     """Return the spans that have deliveries without an outcome."""
     spans = []
     for each in pieces:
-        rows = each.rows.filter(pc.is_null(each.rows["failure"]))
-        ids = rows["delivery_id"].combine_chunks()
+        rows = each.rows
+        if rows["failure"].null_count < len(rows):
+            rows = rows.filter(pc.is_null(rows["failure"]))
+        ids = _in_one_piece(rows["delivery_id"])
         shown = [done.get(delivery_id) for delivery_id in ids.to_pylist()] if done else []
         if shown:
             ids = ids.filter(pa.array([seen is None or seen.status == "unknown" for seen in shown]))
@@ -66,6 +68,11 @@ def spans_of(pieces: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> 
         if len(ids):
             spans.append(Span(each.piece, rows, ids, attempts))
     return spans
+
+
+def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; it is copied only if it is in several pieces."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _name_of(piece: Piece) -> tuple[str, datetime]:
