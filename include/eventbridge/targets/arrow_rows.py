@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from eventbridge.targets.lines import views_of
 from eventbridge.targets.table_fields import decimal_of
 
 #: The names of columns that are added, because they come from events.
@@ -86,7 +87,7 @@ class RowConverter:
             table = table.take(pa.array(np.argsort(numbers)))
         return ConvertedRows(table, rejected, added)
 
-    def _decoder(self, schema: pa.Schema, *, any_as_text: bool = False) -> Callable[[bytes], Any]:
+    def _decoder(self, schema: pa.Schema, *, any_as_text: bool = False) -> Callable[[bytes | memoryview], Any]:
         """Return a decoder to objects whose attributes `c0`, `c1`, ... are the values of the columns."""
         strict = self.new_columns != "ignore"
         kinds: list[Any] = []
@@ -280,15 +281,15 @@ def _misfit(why: str) -> str:
 
 
 def _decode_all(
-    decode: Callable[[bytes], Any], payloads: pa.Array, first: int, misfits: dict[int, bytes]
+    decode: Callable[[memoryview], Any], payloads: pa.Array, first: int, misfits: dict[int, bytes]
 ) -> dict[int, Any]:
     """Return the decoded payloads by their numbers, of which `first` is the first one; keep what does not decode."""
     decoded = {}
-    for number, payload in enumerate(payloads.to_pylist(), first):
+    for number, payload in enumerate(views_of(payloads), first):
         try:
-            decoded[number] = decode(payload or b"")
+            decoded[number] = decode(payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            misfits[number] = payload or b""
+            misfits[number] = bytes(payload)
     return decoded
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NoReturn
 
 import msgspec
@@ -37,11 +39,19 @@ def _are_lines(payloads: pa.Array) -> bool:
         return False
     try:
         payloads.cast(pa.string())  # raises if a payload is not UTF-8
-        for payload in payloads.to_pylist():
+        for payload in views_of(payloads):
             _VALIDATOR.decode(payload)
     except (pa.ArrowInvalid, msgspec.DecodeError, RecursionError):
         return False
     return True
+
+
+def views_of(payloads: pa.Array) -> Iterator[memoryview]:
+    """Yield each payload in an Arrow array of binaries without copying it; a null is empty."""
+    _, ends, data = payloads.buffers()
+    whole = memoryview(data if data is not None else b"")
+    for start, end in pairwise(np.frombuffer(ends, np.int32)[payloads.offset :][: len(payloads) + 1].tolist()):
+        yield whole[start:end]
 
 
 def _bytes_of(payloads: pa.Array) -> npt.NDArray[np.uint8]:
