@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ import pytest
 
 from eventbridge import fault_points
 from eventbridge.config.target_locations import TargetLocations
+from eventbridge.model.outcome import Response
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import BlockTarget
@@ -79,11 +81,17 @@ def some(number: int) -> list[bytes]:
     return [json.dumps({"n": n}).encode() for n in range(number)]
 
 
+def sent(target: BlockTarget, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
+    """Send payloads, each under an id of its own."""
+    ids = pa.array([uuid.uuid4().bytes for _ in payloads], pa.binary(16))
+    return target.deliver_block(ids, payloads, until)
+
+
 def test_the_last_index_is_that_behind_the_last_payload(kit: Kit) -> None:
     """Indexes grow, responses are accepted, and everything is at the target in its order."""
     payloads = some(5_000)
     with closing(kit.open(now)) as target:
-        responses = list(target.deliver_block(pa.array(payloads, pa.binary()), later()))
+        responses = list(sent(target, pa.array(payloads, pa.binary()), later()))
         target.flush()
     indexes = [index for index, _ in responses]
 
@@ -97,7 +105,7 @@ def test_a_part_of_an_array_is_all_that_is_sent(kit: Kit) -> None:
     """Arrow's slices share their buffers with what lies beside them."""
     payloads = some(100)
     with closing(kit.open(now)) as target:
-        [*_, (last, _)] = target.deliver_block(pa.array(payloads, pa.binary()).slice(40, 7), later())
+        [*_, (last, _)] = sent(target, pa.array(payloads, pa.binary()).slice(40, 7), later())
 
     assert last == 7
     assert kit.received() == payloads[40:47]
@@ -106,7 +114,7 @@ def test_a_part_of_an_array_is_all_that_is_sent(kit: Kit) -> None:
 def test_of_no_payloads_there_is_no_response(kit: Kit) -> None:
     """Nothing to send, and nothing to flush."""
     with closing(kit.open(now)) as target:
-        responses = list(target.deliver_block(pa.array([], pa.binary()), later()))
+        responses = list(sent(target, pa.array([], pa.binary()), later()))
         target.flush()
 
     assert responses == []
@@ -115,7 +123,7 @@ def test_of_no_payloads_there_is_no_response(kit: Kit) -> None:
 def test_nothing_is_started_after_until(kit: Kit) -> None:
     """Past `until` there is no response, and nothing was sent."""
     with closing(kit.open(now)) as target:
-        responses = list(target.deliver_block(pa.array(some(5), pa.binary()), later(-1)))
+        responses = list(sent(target, pa.array(some(5), pa.binary()), later(-1)))
 
     assert responses == []
     assert kit.received() == []
@@ -127,7 +135,7 @@ def test_until_falls_in_the_middle(kit: Kit) -> None:
     payloads = some(20_000)
     with closing(kit.open(lambda: BEGAN + timedelta(milliseconds=next(steps)))) as target:
         array = pa.array(payloads, pa.binary())
-        [*_, (last, _)] = target.deliver_block(array, BEGAN + timedelta(milliseconds=7))
+        [*_, (last, _)] = sent(target, array, BEGAN + timedelta(milliseconds=7))
 
     assert 0 < last < 20_000
     assert kit.received() == payloads[:last]
@@ -138,13 +146,13 @@ def test_closed_early_it_has_not_sent_the_rest(kit: Kit) -> None:
     payloads = some(20_000)
     array = pa.array(payloads, pa.binary())
     with closing(kit.open(now)) as target:
-        with closing(target.deliver_block(array, later())) as responses:
+        with closing(sent(target, array, later())) as responses:
             first, _ = next(responses)
-        sent = len(kit.received())
-        list(target.deliver_block(array.slice(first), later()))
+        received = len(kit.received())
+        list(sent(target, array.slice(first), later()))
         target.flush()
 
-    assert sent == first < 20_000
+    assert received == first < 20_000
     assert kit.received() == payloads
 
 
@@ -165,11 +173,11 @@ def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:
     with closing(kit.open(now)) as target:
         fault_points.install(stop_at("target.send"))
         with pytest.raises(Stopped):
-            list(target.deliver_block(array, later()))
+            list(sent(target, array, later()))
         before = kit.received()
         fault_points.install(stop_at("target.responded"))
         with pytest.raises(Stopped):
-            list(target.deliver_block(array, later()))
+            list(sent(target, array, later()))
     fault_points.install(None)
 
     assert before == []

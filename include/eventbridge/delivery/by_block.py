@@ -60,10 +60,10 @@ class BlockDeliveries:
             if expired(policy, block.oldest, block.piece.on_hold_seconds, clock()) is not None:
                 break
             start = 0
-            with closing(target.deliver_block(block.payloads, run.until)) as responses:
+            with closing(target.deliver_block(block.delivery_ids, block.payloads, run.until)) as responses:
                 for end, response in responses:
                     self._taken.append((block.part(start, end), response))
-                    run.note_duration(response)
+                    run.note_duration(response, deliveries=end - start)
                     run.report.sent += end - start
                     start = end
                     refused = not response.accepted

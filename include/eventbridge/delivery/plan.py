@@ -320,7 +320,7 @@ def _connections_of(spec: TargetRule) -> list[str]:
 def _max_in_flight(spec: TargetRule) -> int:
     """Return how many deliveries of a target may be in flight at a time."""
     is_plug_in = TARGET_TYPES.plug_in(spec.type) is not None  # which makes one call at a time
-    if is_plug_in or TARGET_TYPES.get_in_force(spec.type).takes_of(spec) in ("blocks", "spans"):
+    if is_plug_in or TARGET_TYPES.get_in_force(spec.type).takes_of(spec) == "spans":
         return 1
     together = spec.batch.count if isinstance(spec, HttpFields) and spec.batch is not None else 1
     return spec.max_in_flight * together

@@ -312,8 +312,8 @@ class TargetRun:
         if was_probing and not self.breaker.probing:
             self.pace.ramp(at.at)
 
-    def note_duration(self, response: Response) -> None:
-        """Record how long the target took to respond.
+    def note_duration(self, response: Response, deliveries: int = 1) -> None:
+        """Record how long the target took to respond to one delivery, or to so many at once.
 
         If the target's proxy fails slowly, a run that other targets wait for ends, but the target stays ok.
         """
@@ -322,7 +322,7 @@ class TargetRun:
             if self.breaker.judges_speed and seconds >= self._slow_after:
                 self.wind_down()
             return
-        if self.progress.note_duration(seconds):
+        if self.progress.note_duration(seconds, min(deliveries, self.settings.in_flight)):
             self.starts_until = last_start(self.until, self._budget, seconds)
         report.responses += 1
         if seconds < self._slow_after or (response.error_class == INTERRUPTED and self.must_give_up):
@@ -409,9 +409,9 @@ class Progress:
         """Whether the run has not ended, and does more than wait for something to be due."""
         return self.ended_at is None and not self._is_waiting
 
-    def note_duration(self, seconds: float) -> bool:
-        """Record how long one response took, and return whether it is the longest so far."""
-        self.response_seconds += seconds
+    def note_duration(self, seconds: float, deliveries: int) -> bool:
+        """Record how long the response to some deliveries took, and return whether it is the longest so far."""
+        self.response_seconds += seconds * deliveries
         is_longest = seconds > self._longest_seconds
         if is_longest:
             self._longest_seconds = seconds

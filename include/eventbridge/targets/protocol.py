@@ -68,11 +68,14 @@ class Target(Protocol):
 class BlockTarget(Target, Protocol):
     """A target that accepts thousands of payloads as one Arrow array, and acknowledges them by index."""
 
-    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
+    def deliver_block(
+        self, delivery_ids: pa.Array, payloads: pa.Array, until: datetime
+    ) -> Generator[tuple[int, Response], None, None]:
         """Send payloads, an Arrow array of binaries, in their order, and yield (acknowledge index, response).
 
-        The response applies to every payload before the index that had none yet. As in `deliver`, nothing is started
-        after `until`; payloads at or after the last yielded index were not sent. A null is an empty payload.
+        `delivery_ids` are the ids, 16 bytes each. The response applies to every payload before the index that had none
+        yet. As in `deliver`, nothing is started after `until`; payloads at or after the last yielded index were not
+        sent. A target may leave payloads to `deliver`, from any index on. A null is an empty payload.
         """
 
 

@@ -73,7 +73,9 @@ class InMemoryBlockTarget(InMemoryTarget):
 
     block_payloads = 10
 
-    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
+    def deliver_block(
+        self, delivery_ids: pa.Array, payloads: pa.Array, until: datetime
+    ) -> Generator[tuple[int, Response], None, None]:
         """Respond to one part after another; a part that is not accepted is not kept."""
         for start in range(0, len(payloads), self.block_payloads):
             now = self._clock()

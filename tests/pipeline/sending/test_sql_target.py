@@ -18,9 +18,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pipeline.delivering import Sending, settled
+from pipeline.delivering import Sending, segment_rows, settled
 from pipeline.dying import DIED, DONE, push_that_dies
+from pipeline.streaming_tasks import a_streaming_task, until
 from services.postgresql import Postgresql
 from sqlalchemy import Engine, create_engine, make_url
 
@@ -33,7 +35,7 @@ from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
 from eventbridge.rules.load import load_rules
 from eventbridge.targets.open import open_target
-from eventbridge.targets.protocol import Request, Target
+from eventbridge.targets.protocol import BlockTarget, Request, Target
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "connect-sql.md").read_text()
 (RULES,) = re.findall(r"^```yaml rules\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -115,6 +117,16 @@ def delivered(database: Database, folder: Path, requests: list[Request], fields:
     return [found[request.index] for request in requests]
 
 
+def delivered_as_block(
+    database: Database, folder: Path, requests: list[Request], fields: str = ""
+) -> list[tuple[int, Response]]:
+    ids = pa.array([uuid.UUID(request.delivery_id).bytes for request in requests], pa.binary(16))
+    payloads = pa.array([request.payload for request in requests], pa.binary())
+    with closing(opened(database, folder, fields)) as target:
+        assert isinstance(target, BlockTarget)
+        return list(target.deliver_block(ids, payloads, now() + timedelta(seconds=30)))
+
+
 def test_a_delivery_is_one_row_however_often_it_is_sent(database: Database, tmp_path: Path) -> None:
     """Members become columns, exactly as they are written; the delivery's id keeps the second row out."""
     requests = requests_of(
@@ -170,6 +182,101 @@ def test_a_row_that_the_database_refuses_is_refused_alone(database: Database, tm
     assert "check constraint" in str(responses[33].error).lower()
     assert "a row is a JSON object" in str(responses[50].error)
     assert database.rows("SELECT count(*) FROM orders") == [(49,)]
+
+
+ODD = (
+    b' { "id" : "A-1" , "amount" : 12345678901234.56 } ',
+    b'{"amount": 1, "id": "A-2"}',
+    b'{"id": "A-3", "amount": 3, "note": "\\u00fc \\"q\\""}',
+    b'{"i\\u0064": "A-4", "amount": 4}',
+    b'{"id": "A-5", "amount": 1, "amount": 5}',
+    b'{"id": "A-1", "amount": null}',
+    b'{"id": "A-6", "note": {"a": [1, "}"]}}',
+    '{"id": "\u4e2d", "amount": 7e2}'.encode(),
+)
+
+
+@pytest.mark.parametrize("fields", ["", "key: [id]", "new_columns: ignore"])
+def test_a_block_is_written_as_its_deliveries_would_be(database: Database, tmp_path: Path, fields: str) -> None:
+    """However a payload is written: spaces, escapes, members twice, in another order, or missing."""
+    if "key" in fields:
+        database.run("CREATE UNIQUE INDEX by_id ON orders (id)")
+    requests = requests_of(*ODD, *({"id": f"B-{number}", "amount": number} for number in range(1_500)))
+    query = "SELECT delivery_id, id, amount, note FROM orders ORDER BY delivery_id"
+    assert all(each.accepted for each in delivered(database, tmp_path, requests, fields))
+    alone = database.rows(query)
+    database.run("DELETE FROM orders")
+
+    responses = delivered_as_block(database, tmp_path, requests, fields)
+
+    assert [(end, response.accepted) for end, response in responses] == [(1_000, True), (len(requests), True)]
+    assert database.rows(query) == alone
+    assert len(alone) == len(requests) - ("key" in fields)
+
+
+@pytest.mark.parametrize(
+    "bad", [b"[1]", b'{"id": "x", "colour": 1}', b'{"id": "x", "amount": "much"}', b'{"id": "\xff"}']
+)
+def test_a_block_ends_before_a_row_that_cannot_be_written(database: Database, tmp_path: Path, bad: bytes) -> None:
+    """Its transaction is left to the deliveries one by one, and none of its rows is written before."""
+    database.run("DROP TABLE orders")
+    database.run("CREATE TABLE orders (delivery_id text UNIQUE, id text, amount integer CHECK (amount < 2000))")
+    good = [{"id": f"A-{number}", "amount": number} for number in range(1_100)]
+    bad = bad if database.engine.dialect.name == "postgresql" else bad.replace(b'"much"', b"3000")
+
+    responses = delivered_as_block(database, tmp_path, requests_of(*good, bad, *good))
+
+    assert [(end, response.accepted) for end, response in responses] == [(1_000, True)]
+    assert database.rows("SELECT count(*) FROM orders") == [(1_000,)]
+
+
+def test_a_refused_row_costs_the_rows_beside_it_no_attempt(
+    sending: Sending, site: Any, database: Database, order: Callable[..., bytes]
+) -> None:
+    """A push sends them as a block first, and one by one when the database refuses the block."""
+    database.run("DROP TABLE orders")
+    database.run("CREATE TABLE orders (delivery_id text UNIQUE, id text, amount integer CHECK (amount < 100))")
+    site.environ["EVENTBRIDGE_CONN_SHOP"] = database.variable
+    value = "{id: $.data.id, amount: $.data.amount}"
+    transform = (
+        f'transform: {{form: TEMPLATE, value: {value}, template: \'{{"id": "${{id}}", "amount": ${{amount}}}}\'}}'
+    )
+    batch = sending.routed(
+        10, order("bad", 200), 10, crm=f"{{type: sql, connection: shop, table: orders, {transform}}}"
+    )
+
+    report = push(sending.runtime, batch.batch_id, 0)
+    sending.settle(batch)
+
+    assert (report.delivered, report.dead_lettered) == (20, 1)
+    rows = settled(sending.runtime, batch.batch_id)["crm"]
+    assert sorted((row.status, row.attempts) for row in rows) == [("dead_lettered", 1)] + [("delivered", 1)] * 20
+    assert database.rows("SELECT count(*) FROM orders") == [(20,)]
+
+
+def test_rows_arrive_while_a_batch_is_open(sending: Sending, site: Any, database: Database) -> None:
+    """In streaming mode; what the database refuses meanwhile is tried again, and each event is one row."""
+    site.environ["EVENTBRIDGE_CONN_SHOP"] = database.variable
+    transform = 'transform: {form: TEMPLATE, value: {id: $.id}, template: \'{"id": "${id}"}\'}'
+    sending.rules(crm=f"{{type: sql, connection: shop, table: orders, {transform}}}")
+    with a_streaming_task(sending):
+        for number in range(1, 4):
+            sending.publish(1)
+            until(lambda number=number: database.rows("SELECT count(*) FROM orders") == [(number,)])
+        database.run("ALTER TABLE orders RENAME TO elsewhere")
+        sending.publish(1)
+        until(lambda: has_failed(sending))
+        database.run("ALTER TABLE elsewhere RENAME TO orders")
+        until(lambda: database.rows("SELECT count(*), count(DISTINCT id) FROM orders") == [(4, 4)])
+
+    assert audit(sending.runtime).differences == ()
+
+
+def has_failed(sending: Sending) -> bool:
+    """Say whether a delivery has failed, as segments show."""
+    runtime = sending.runtime
+    rows = [row for batch in runtime.ledger.batches.find() for row in segment_rows(runtime, batch.batch_id)]
+    return any(row["outcome"] == "retry_scheduled" for row in rows)
 
 
 def test_members_without_a_column_are_refused_ignored_or_added(database: Database, tmp_path: Path) -> None:

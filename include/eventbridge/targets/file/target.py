@@ -69,7 +69,9 @@ class FileTarget:
             for request in block:
                 yield request.index, response
 
-    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
+    def deliver_block(
+        self, delivery_ids: pa.Array, payloads: pa.Array, until: datetime
+    ) -> Generator[tuple[int, Response], None, None]:
         """Append every payload, see `protocol.BlockTarget`; a line is durable once `flush` has returned."""
         for start in range(0, len(payloads), _BLOCK_PAYLOADS):
             if self._clock() >= until:

@@ -64,6 +64,7 @@ SQL = TargetType(
     "sql",
     SqlFields,
     "eventbridge.targets.sql.target:open_sql",
+    takes="blocks",
     chunk_size=_chunk_size,
     read=_read_fields,
     words=("connection", "table", "key", "delivery_id", "new_columns", "timeout", "content_mode"),

@@ -9,22 +9,23 @@ from __future__ import annotations
 import json
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, inspect
+from sqlalchemy import Connection, Engine, Inspector, inspect
 from sqlalchemy.exc import NoSuchTableError, SAWarning
 
 from eventbridge.targets.sql.fields import COLUMN, SqlFields
+from eventbridge.targets.sql.row_form import NULL, RowForm
 
 #: The maximum number of columns of a table to which columns are added, because the names of these columns come from
 #: events.
 MAX_COLUMNS: Final = 200
 #: The first number of the advisory locks of tables. It is arbitrary.
 _LOCKS: Final = 1_165_386_327
-#: The JSON text of no value.
-NULL: Final = b"null"
+#: The maximum number of forms of rows that are remembered; events that have more are taken apart one by one.
+_MAX_FORMS: Final = 32
 
 
 # A row may have columns of any type, because the database converts the values.
@@ -45,6 +46,7 @@ class Table:
     computed: set[str]  # that the database sets
     rule: SqlFields
     _quote: Any = field(repr=False, default=None)
+    _forms: dict[tuple[str, ...], RowForm | None] = field(repr=False, default_factory=dict)
 
     def statement(self, columns: Sequence[str]) -> str:
         """Return the statement that writes rows with these columns; its parameter `rows` is a JSON array."""
@@ -91,6 +93,17 @@ class Table:
             return f"{{{members}}}"
         return f"[{','.join(value.decode() for _, value in values)}]"
 
+    def form_of(self, names: tuple[str, ...]) -> RowForm | None:
+        """Return the form of payloads with these members, or None if the text of such a payload is not that of a row:
+        in SQLite, and if a member has no column or that of the delivery's id.
+        """
+        if names not in self._forms and len(self._forms) < _MAX_FORMS:
+            key, id_column = self.rule.key, self.rule.delivery_id if self.rule.delivery_id in self.columns else None
+            has_columns = self.columns.issuperset(names) and id_column not in names and set(key).issubset(names)
+            is_row = self.dialect == "postgresql" and len(names) > 0 and has_columns
+            self._forms[names] = RowForm(names, key, id_column) if is_row else None
+        return self._forms.get(names)
+
     @property
     def conflict_columns(self) -> tuple[str, ...]:
         """Return the columns whose values no two rows share."""
@@ -115,11 +128,15 @@ def _type_of(value: bytes) -> str:
 
 def read_table(engine: Engine, rule: SqlFields) -> Table:
     """Return the table of a rule; raises TableUnusable if it does not exist or a repetition would add a row twice."""
+    with engine.connect() as connection:  # one for all that is asked
+        return _read_table(inspect(connection), engine, rule)
+
+
+def _read_table(look: Inspector, engine: Engine, rule: SqlFields) -> Table:
     schema, _, name = rule.table.rpartition(".")
     preparer = engine.dialect.identifier_preparer
     quoted = preparer.quote_identifier(name)
     full = f"{preparer.quote_identifier(schema)}.{quoted}" if schema else quoted
-    look = inspect(engine)
     try:
         found = look.get_columns(name, schema or None)
     except NoSuchTableError:
@@ -132,18 +149,22 @@ def read_table(engine: Engine, rule: SqlFields) -> Table:
     if missing:
         text = " or ".join(missing)
         raise TableUnusable(f"the table {rule.table!r} has no column {text}. {_remedy(table, wanted)}")
-    primary = look.get_pk_constraint(name, schema or None)["constrained_columns"]
-    unique = [set(primary)] + [set(each["column_names"]) for each in look.get_unique_constraints(name, schema or None)]
-    for index in look.get_indexes(name, schema or None):
-        is_partial = any(option.endswith("_where") for option in index.get("dialect_options", {}))
-        if index["unique"] and not is_partial and None not in index["column_names"]:
-            unique.append({str(each) for each in index["column_names"]})
-    if wanted not in unique:
+    if wanted not in _unique_columns(look, name, schema or None):
         raise TableUnusable(
             f"the table {rule.table!r} has no unique constraint on {', '.join(sorted(wanted))}, so a repetition would "
             f"add a row twice. {_remedy(table, wanted)}"
         )
     return table
+
+
+def _unique_columns(look: Inspector, name: str, schema: str | None) -> Iterator[set[str]]:
+    """Yield the columns of each unique constraint; each is asked for when needed, because a question takes 10 ms."""
+    yield set(look.get_pk_constraint(name, schema)["constrained_columns"])
+    yield from (set(each["column_names"]) for each in look.get_unique_constraints(name, schema))
+    for index in look.get_indexes(name, schema):
+        is_partial = any(option.endswith("_where") for option in index.get("dialect_options", {}))
+        if index["unique"] and not is_partial and None not in index["column_names"]:
+            yield {str(each) for each in index["column_names"]}
 
 
 def _is_always_numbered(column: Any) -> bool:

@@ -11,9 +11,13 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.targets.lines import holds_json
@@ -29,7 +33,8 @@ from eventbridge.targets.sql.database import (
     text_of,
 )
 from eventbridge.targets.sql.fields import SqlFields
-from eventbridge.targets.sql.table import MAX_COLUMNS, NULL, Table, TableUnusable, read_table
+from eventbridge.targets.sql.row_form import NO_OBJECT, NULL, Row, RowForm
+from eventbridge.targets.sql.table import MAX_COLUMNS, Table, TableUnusable, read_table
 
 #: The maximum number of rows, and of their bytes, in one transaction.
 _MAX_ROWS: Final = 1_000
@@ -38,16 +43,6 @@ _MAX_BYTES: Final = 4 << 20
 _TIMES: Final = 3
 #: The number of rows that are tried alone before all rows of a transaction count as failed.
 _PROBES: Final = 8
-
-
-@dataclass
-class _Row:
-    """A delivery whose payload is an object, with the columns that it sets."""
-
-    request: Request
-    members: dict[str, bytes]  # the JSON text of each value
-    columns: tuple[str, ...] = ()
-    text: str = ""
 
 
 class _Failure(NamedTuple):
@@ -61,7 +56,7 @@ class _Failure(NamedTuple):
 class _Group:
     """Requests that are written in one transaction; `failed` end up without a row."""
 
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     failed: list[tuple[int, _Failure | None]] = field(default_factory=list)
 
 
@@ -80,6 +75,7 @@ class SqlTarget:
         self._clock = clock
         self._table: Table | None = None
         self._connection: Connection | None = None
+        self._form: RowForm | None = None  # of the last payload that was taken apart for a block
         self.more_of_response = 0
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
@@ -94,6 +90,32 @@ class SqlTarget:
             for left, each in zip(range(len(responses) - 1, -1, -1), responses, strict=True):
                 self.more_of_response = left
                 yield each
+
+    def deliver_block(
+        self, delivery_ids: pa.Array, payloads: pa.Array, until: datetime
+    ) -> Generator[tuple[int, Response], None, None]:
+        """Write a row for every payload, see `protocol.BlockTarget`.
+
+        The rest is left to `deliver` from the first transaction on of which a row cannot be written.
+        """
+        start = 0
+        while start < len(payloads) and (started_at := self._clock()) < until:
+            bodies = _take_bodies(payloads.slice(start, _MAX_ROWS))
+            failure = None
+            try:
+                rows = self._rows_of(delivery_ids.slice(start, len(bodies)).to_pylist(), bodies)
+                if rows is None:
+                    return
+                self._transact(rows)
+            except TableUnusable:
+                return
+            except SQLAlchemyError as error:
+                if isinstance(error, DBAPIError) and may_be_about_rows(error):
+                    return
+                self._forget()
+                failure = self._failure(error)
+            start += len(bodies)
+            yield start, _response(failure, started_at, self._since(started_at))
 
     def flush(self) -> None:
         """Return immediately, because a committed row is durable."""
@@ -134,11 +156,7 @@ class SqlTarget:
             failed = [(request.index, self._failure(error)) for request in requests]
         duration_ms = self._since(started_at)
         for index, problem in failed:
-            if problem is None:
-                yield index, Response(True, started_at, duration_ms)
-            else:
-                name, text = problem
-                yield index, Response(False, started_at, duration_ms, error_class=name, error=text)
+            yield index, _response(problem, started_at, duration_ms)
 
     def _failure(self, error: SQLAlchemyError) -> _Failure:
         return _Failure(class_of(error), f"{self._where}: {text_of(error)}")
@@ -154,37 +172,57 @@ class SqlTarget:
             if members is None:
                 group.failed.append((request.index, _Failure("MessageRefused", _why_no_object(request.payload))))
                 continue
-            row = _Row(request, members)
             problem = self._add_columns(members) if self._rule.new_columns == "add" else None
-            if problem is None and (text := self._fit(self._known_table(), row)) is not None:
-                problem = _Failure("MessageRefused", text)
             if problem is None:
-                group.rows.append(row)
-            else:
-                group.failed.append((request.index, problem))
+                row = self._row(self._known_table(), request.index, request.delivery_id, members)
+                if isinstance(row, Row):
+                    group.rows.append(row)
+                    continue
+                problem = _Failure("MessageRefused", row)
+            group.failed.append((request.index, problem))
         return group
 
-    def _fit(self, table: Table, row: _Row) -> str | None:
-        """Set the columns and the text of a row, or return why it has none."""
-        unknown = [name for name in row.members if name not in table.columns]
+    def _rows_of(self, ids: Sequence[bytes], payloads: Sequence[bytes]) -> list[Row] | None:
+        """Return the rows of payloads; None if one of them has none, or needs new columns.
+
+        Most events of a rule have the same members, and are not taken apart.
+        """
+        table = self._known_table()
+        rows: list[Row] = []
+        for number, (delivery_id, payload) in enumerate(zip(ids, payloads, strict=True)):
+            row: Row | str | None = self._form.row(number, delivery_id, payload) if self._form is not None else None
+            if row is None:
+                members = _object(payload)
+                if members is None:
+                    return None
+                self._form = table.form_of(tuple(members))
+                row = self._row(table, number, delivery_id_text(delivery_id), members)
+            if isinstance(row, str):
+                return None
+            rows.append(row)
+        return rows
+
+    def _row(self, table: Table, number: int, delivery_id: str, members: Mapping[str, bytes]) -> Row | str:
+        """Return the row with the members of a payload, given the JSON text of each, or why there is none."""
+        unknown = [name for name in members if name not in table.columns]
         if self._rule.new_columns != "ignore":
-            lost = unknown if self._rule.new_columns == "refuse" else [x for x in unknown if row.members[x] != NULL]
+            lost = unknown if self._rule.new_columns == "refuse" else [x for x in unknown if members[x] != NULL]
             if lost:
                 return self._why_lost(table, lost[0])
-        values = {name: value for name, value in row.members.items() if name not in unknown}
+        values = {name: value for name, value in members.items() if name not in unknown}
         lacking = [name for name in self._rule.key if values.get(name, NULL) == NULL]
         if lacking:
             return f"the payload has no value for {lacking[0]!r}, a column of the key"
         if self._rule.delivery_id in table.columns:
-            values[self._rule.delivery_id] = json.dumps(row.request.delivery_id).encode()
+            values[self._rule.delivery_id] = json.dumps(delivery_id).encode()
         if (
             table.dialect == "sqlite"
             and (name := next(filter(lambda x: _is_unfit(values[x]), values), None)) is not None
         ):
             return f"the text of the member {name[:80]!r} has the character NUL, at which SQLite would cut it"
-        row.columns = tuple(sorted(values))
-        row.text = table.row([(name, values[name]) for name in row.columns])
-        return None
+        columns = tuple(sorted(values))
+        text = table.row([(name, values[name]) for name in columns])
+        return Row(number, columns, text, tuple(members[name] for name in self._rule.key))
 
     def _why_lost(self, table: Table, name: str) -> str:
         """Return why a member of a payload has no column."""
@@ -203,7 +241,7 @@ class SqlTarget:
             "database uses or that differs from another one only in case"
         )
 
-    def _write(self, rows: Sequence[_Row], *, is_half: bool = False) -> Iterator[tuple[int, _Failure | None]]:
+    def _write(self, rows: Sequence[Row], *, is_half: bool = False) -> Iterator[tuple[int, _Failure | None]]:
         """Write rows in one transaction, or in smaller ones if the database refuses a row.
 
         Raises DBAPIError if the database would refuse any other row too.
@@ -217,7 +255,7 @@ class SqlTarget:
                 raise
             if len(rows) == 1:
                 refused = _Failure("MessageRefused", f"{self._where} refuses the row: {text_of(error)}")
-                yield rows[0].request.index, refused if is_about_values(error) else self._failure(error)
+                yield rows[0].number, refused if is_about_values(error) else self._failure(error)
                 return
             if not (is_half or is_about_values(error) or self._takes_any(rows)):
                 raise
@@ -226,9 +264,9 @@ class SqlTarget:
             yield from self._write(rows[half:], is_half=True)
             return
         for row in rows:
-            yield row.request.index, None
+            yield row.number, None
 
-    def _takes_any(self, rows: Sequence[_Row]) -> bool:
+    def _takes_any(self, rows: Sequence[Row]) -> bool:
         """Return whether the database would take one of some rows; writes nothing, because rows have an order."""
         for row in rows[:: max(1, len(rows) // _PROBES)]:
             try:
@@ -242,7 +280,7 @@ class SqlTarget:
                 return True
         return False
 
-    def _transact(self, rows: Sequence[_Row]) -> None:
+    def _transact(self, rows: Sequence[Row]) -> None:
         """Write rows in one transaction; begin again if it was in a deadlock with another one.
 
         The second time, it waits for those of all other pushes to the table, and they wait for it.
@@ -262,12 +300,12 @@ class SqlTarget:
                 break
         reach("target.responded")
 
-    def _execute(self, rows: Sequence[_Row]) -> None:
+    def _execute(self, rows: Sequence[Row]) -> None:
         table, connection = self._known_table(), self._connected()
         for columns, texts in self._statements(rows):
             connection.exec_driver_sql(table.statement(columns), {"rows": f"[{','.join(texts)}]"})
 
-    def _statements(self, rows: Sequence[_Row]) -> Iterator[tuple[tuple[str, ...], Sequence[str]]]:
+    def _statements(self, rows: Sequence[Row]) -> Iterator[tuple[tuple[str, ...], Sequence[str]]]:
         """Yield the columns and rows of each statement, which sets the same columns in each of its rows.
 
         Rows with the same key must be updated in their order, and by different statements. Those of one statement are
@@ -282,12 +320,11 @@ class SqlTarget:
         columns: tuple[str, ...] = ()
         texts: dict[tuple[bytes, ...], str] = {}
         for row in rows:
-            key = tuple(row.members[name] for name in self._rule.key)
-            if texts and (row.columns != columns or key in texts):
+            if texts and (row.columns != columns or row.key in texts):
                 yield columns, [texts[each] for each in sorted(texts)]
                 texts = {}
             columns = row.columns
-            texts[key] = row.text
+            texts[row.key] = row.text
         yield columns, [texts[each] for each in sorted(texts)]
 
     def _known_table(self) -> Table:
@@ -327,7 +364,13 @@ class SqlTarget:
 
     def _forget(self) -> None:
         self.close()
-        self._table = None
+        self._table = self._form = None
+
+
+def _response(failure: _Failure | None, started_at: datetime, duration_ms: float) -> Response:
+    if failure is None:
+        return Response(True, started_at, duration_ms)
+    return Response(False, started_at, duration_ms, error_class=failure.error_class, error=failure.error)
 
 
 def _take(waiting: Iterator[Request]) -> list[Request]:
@@ -342,6 +385,13 @@ def _take(waiting: Iterator[Request]) -> list[Request]:
     return taken
 
 
+def _take_bodies(payloads: pa.Array) -> list[bytes]:
+    """Return the first payloads, as many as one transaction takes; a null is empty."""
+    ends = np.cumsum(pc.fill_null(pc.binary_length(payloads), 0).to_numpy())
+    taken = payloads.slice(0, int(np.searchsorted(ends, _MAX_BYTES)) + 1)
+    return [each or b"" for each in taken.to_pylist()]
+
+
 _DECODER: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -350,7 +400,7 @@ def _object(payload: bytes) -> dict[str, bytes] | None:
     try:
         payload.decode()
         return {name: bytes(value).strip() for name, value in _DECODER.decode(payload).items()}
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, UnicodeDecodeError):
+    except NO_OBJECT:
         return None
 
 
