@@ -104,7 +104,10 @@ def test_a_range_that_cuts_a_batch_takes_its_rows_by_their_own_time(delivered: S
 
 
 def test_only_files_that_the_query_names_are_read(delivered: Shop, eventbridge: Run) -> None:
-    """Statuses need the settlements only; a file that is missing is a warning, and exit code 1."""
+    """Statuses need the settlements only; a file that is missing is a warning, and exit code 1.
+
+    Without the delivery file, the rows of deliveries are there, and a note says what they lack.
+    """
     for folder in ("buffer", "deliveries", "outcomes", "dead_letters"):
         shutil.rmtree(store(delivered) / folder)
 
@@ -114,6 +117,8 @@ def test_only_files_that_the_query_names_are_read(delivered: Shop, eventbridge: 
 
     assert (statuses.code, statuses.json) == (0, [{"n": 20, "most": 1}])
     assert (routed.code, routed.json) == (0, [{"n": 20, "known": 0}])
+    assert "removed or is lost; settlements of such files: 20" in routed.err
+    assert "Note: deliveries" not in statuses.err
     assert (events.code, events.json) == (1, [{"n": 0}])
     assert "Warning: rows are missing: The store" in events.err
 

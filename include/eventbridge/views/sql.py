@@ -282,6 +282,11 @@ def _fill(
             opened.fill(_create(table, wanted or table.columns), rows)
         else:
             _fill_from_files(opened, table, wanted, found[table.name], reading)
+    if reading.lacking:
+        result.notes.append(
+            "deliveries: bus, event_id, request and others are null where the delivery file was removed or is lost; "
+            f"settlements of such files: {reading.lacking:,}"
+        )
 
 
 def _fill_from_files(
@@ -348,6 +353,7 @@ class _Reading:
     total: int
     files: int = 0
     size: int = 0
+    lacking: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, table: SqlTable, wanted: Sequence[Column], files: Sequence[TableFile]) -> Iterator[pa.Table]:
@@ -380,7 +386,7 @@ class _Reading:
         """
         found: list[pa.Table] = []
         try:
-            for each in read_file(self.runtime.store, table, names, file, self.period):
+            for each in read_file(self.runtime.store, table, names, file, self.period, self._count_lacking):
                 found.append(each)
                 with self._lock:
                     self.size += each.nbytes
@@ -389,6 +395,10 @@ class _Reading:
         except _UNREADABLE as error:
             return str(error)
         return found
+
+    def _count_lacking(self, rows: int) -> None:
+        with self._lock:
+            self.lacking += rows
 
 
 def _groups(files: Sequence[TableFile]) -> Iterator[list[TableFile]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -21,19 +21,24 @@ Period = tuple[datetime, datetime]
 
 
 def read_file(
-    store: Store, table: SqlTable, names: Sequence[str], file: TableFile, period: Period
+    store: Store,
+    table: SqlTable,
+    names: Sequence[str],
+    file: TableFile,
+    period: Period,
+    count_lacking: Callable[[int], object] = lambda rows: None,
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file within a time range, a few MB at a time, with the named columns of files and batches.
 
-    Columns of delivery files are null if retention has removed the delivery file. Raises StoreError if the file cannot
-    be read.
+    Columns of delivery files are null if the delivery file is missing, as after retention has removed it;
+    `count_lacking` gets the number of such rows. Raises StoreError if the file cannot be read.
     """
     own = [name for name in names if name in table.schema.names]
     routed = [name for name in names if name in table.routed]
     needed = [*own, *(table.times if file.is_cut or not own else ()), *(("file", "row") if routed else ())]
     for _, part in parts_of(store, file.path, list(dict.fromkeys(needed))):
         kept = _cut_to_period(part, table.times, file, period) if file.is_cut else part
-        for each in _with_routed(store, kept, table, routed) if routed else [kept]:
+        for each in _with_routed(store, kept, table, routed, count_lacking) if routed else [kept]:
             yield _with_batch(each, names, file)
 
 
@@ -47,7 +52,9 @@ def _cut_to_period(table: pa.Table, times: Sequence[str], file: TableFile, perio
     return table.filter(columns.flag_column((at >= first) & (at < end)))
 
 
-def _with_routed(store: Store, settled: pa.Table, table: SqlTable, routed: Sequence[str]) -> Iterator[pa.Table]:
+def _with_routed(
+    store: Store, settled: pa.Table, table: SqlTable, routed: Sequence[str], count_lacking: Callable[[int], object]
+) -> Iterator[pa.Table]:
     """Yield settled deliveries with columns of the delivery files to which they refer."""
     codes, paths = columns.codes_of(settled["file"])
     rows = columns.numbers_of(settled["row"])
@@ -57,6 +64,8 @@ def _with_routed(store: Store, settled: pa.Table, table: SqlTable, routed: Seque
             continue
         some = settled.take(columns.column_of(of_file, pa.int64()))
         found = _routed_rows(store, path, rows[of_file], routed)
+        if found is None:
+            count_lacking(len(of_file))
         for name in routed:
             if found is not None and name in found.column_names:
                 some = some.append_column(name, found[name])
