@@ -15,12 +15,12 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.bench_site import BUS, Cost, Site, cores, measured, push_all, site
+from benchmarks.bench_site import BUS, Cost, Site, cores, measured, push_all, push_of, site
 from demo.s3_server import S3Server
 from rich.console import Console
 from rich.table import Table
@@ -40,7 +40,8 @@ class Bench(NamedTuple):
     """A kind of target: the fields of a new one, what it gets of an event, and the same done by its client alone.
 
     `client` returns a function for payloads, which is called in a process of its own, as a push is. `variables` are
-    settings with the connection; `server_cpu` returns the CPU seconds of a server that does part of the work.
+    settings with the connection; `server_cpu` returns the CPU seconds of a server that does part of the work. `work`
+    pushes the chunks of a batch, and returns how many deliveries were delivered.
     """
 
     target: Callable[[Path], dict[str, Any]]
@@ -48,6 +49,7 @@ class Bench(NamedTuple):
     payload: Callable[[bytes], bytes]
     variables: Mapping[str, str] = {}
     server_cpu: Callable[[], float] = lambda: 0.0
+    work: Callable[[Site, str, list[int]], int] = push_all
 
 
 class Row(NamedTuple):
@@ -65,7 +67,7 @@ class Row(NamedTuple):
     @property
     def kept(self) -> bool:
         """Whether the goal is reached."""
-        enough = self.kind == "s3" and statistics.median(self.push) * 2 >= S3_GOAL
+        enough = self.kind == "queue" or (self.kind == "s3" and statistics.median(self.push) * 2 >= S3_GOAL)
         return enough or self.share >= GOAL
 
 
@@ -222,11 +224,59 @@ def _sql() -> Iterator[Bench]:
         )
 
 
+@contextmanager
+def _queue() -> Iterator[Bench]:
+    """In a ledger in SQLite, with a consumer that receives and acknowledges 1,000 deliveries at a time.
+
+    Beside it, SQLite alone: a table of payloads, whose rows are inserted, read with a change, and changed again.
+    """
+
+    def write(folder: Path, payloads: Sequence[bytes]) -> None:
+        import sqlite3
+
+        with closing(sqlite3.connect(folder / "queue.sqlite", isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("CREATE TABLE queue (number INTEGER PRIMARY KEY, state TEXT, payload BLOB)")
+            database.execute("CREATE INDEX ready ON queue (number) WHERE state = 'ready'")
+
+            def change(statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+                database.execute("BEGIN IMMEDIATE")
+                database.executemany(statement, rows)
+                database.execute("COMMIT")
+
+            for start in range(0, len(payloads), 500):
+                new = [(each,) for each in payloads[start : start + 500]]
+                change("INSERT INTO queue (state, payload) VALUES ('ready', ?)", new)
+            first = "SELECT number, payload FROM queue WHERE state = 'ready' ORDER BY number LIMIT 1000"
+            while rows := database.execute(first).fetchall():
+                for state in ("received", "acknowledged"):
+                    change("UPDATE queue SET state = ? WHERE number = ?", [(state, number) for number, _ in rows])
+
+    yield Bench(
+        lambda _: {"type": "queue", "queue": "bench"},
+        lambda folder, payloads: partial(write, folder, payloads),
+        bytes,
+        work=_consumed,
+    )
+
+
+def _consumed(installation: Site, batch_id: str, chunk_ids: list[int]) -> int:
+    from eventbridge.control.queues import acknowledge, receive
+
+    with closing(installation.open()) as runtime:
+        push_of(runtime, batch_id, chunk_ids)
+        rules, done = runtime.rule_set(), 0
+        while got := receive(runtime, rules, "bench", 1_000):
+            done += acknowledge(runtime, rules, "bench", [each.receipt for each in got]).done
+        return done
+
+
 KINDS: Mapping[str, Callable[[], AbstractContextManager[Bench]]] = {
     "delta": _delta,
     "iceberg": _iceberg,
     "s3": _s3,
     "sql": _sql,
+    "queue": _queue,
 }
 
 
@@ -271,7 +321,7 @@ def _push(kind: str, bench: Bench, events: int, size: int) -> float:
         installation.write_rules({"all": {"target": bench.target(installation.folder)}})
         _publish(installation, events, size)
         batch_id, chunk_ids = installation.routed()
-        cost, server = _measured(bench, lambda: push_all(installation, batch_id, chunk_ids))
+        cost, server = _measured(bench, lambda: bench.work(installation, batch_id, chunk_ids))
         if cost.result != events:
             raise RuntimeError(f"{kind}: only {cost.result:,} of {events:,} were delivered at the first attempt")
     return cost.cpu + server
@@ -303,8 +353,15 @@ def _table(rows: list[Row], events: int, size: int) -> Table:
         table.add_column(title, justify="left" if title == "target" else "right")
     for row in rows:
         rates = (f"{statistics.median(each):,.0f}" for each in (row.push, row.client))
-        goal = f"{GOAL}, or {S3_GOAL:,}/s on 2 cores" if row.kind == "s3" else f"{GOAL}"
-        table.add_row(row.kind, *rates, f"{row.share:.2f}", str(len(row.push)), goal, "yes" if row.kept else "NO")
+        goals = {"s3": f"{GOAL}, or {S3_GOAL:,}/s on 2 cores", "queue": "none"}
+        table.add_row(
+            row.kind,
+            *rates,
+            f"{row.share:.2f}",
+            str(len(row.push)),
+            goals.get(row.kind, f"{GOAL}"),
+            "yes" if row.kept else "NO",
+        )
     return table
 
 

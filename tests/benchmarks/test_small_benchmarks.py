@@ -13,8 +13,8 @@ from small_benchmarks import prints_its_table
 _SMALL = {
     "bench_push": (["--deliveries", "300", "--times", "1"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
     "bench_targets": (
-        ["--events", "400", "--times", "1", "--targets", "delta", "iceberg", "s3"],
-        ["delta", "iceberg", "s3", "0.6"],
+        ["--events", "400", "--times", "1", "--targets", "delta", "iceberg", "s3", "queue"],
+        ["delta", "iceberg", "s3", "queue", "0.6"],
     ),
     "bench_api": (["--events", "400"], ["publish to the API", "400", "body given back", "20,000"]),
     "bench_batch": (
