@@ -55,6 +55,8 @@ from eventbridge.upkeep.run import RetentionRun
 #: Milliseconds of a page, the 95th of a hundred, warm; and times the same page of an installation that is empty.
 GOAL: Final = 150.0
 TIMES: Final = 3.0
+#: The maximum size of a page's HTML, in bytes.
+BYTES: Final = 61_440
 #: The maximum time to find an event by its id, in milliseconds.
 FIND_GOAL: Final = 1_000.0
 
@@ -70,6 +72,7 @@ _PAGES: Final = (
     "/rules/r00007",
     "/rules/r00007/test",
     "/rules/r00007/test?event=DELIVERED",
+    "/backtest?rule=r00007&from=1h",
     "/backtests",
     "/backtests/REPORT",
     "/schemas",
@@ -86,12 +89,17 @@ _PAGES: Final = (
     "/events?type=t7",
     "/events?subject=nobody",
     "/batches",
+    "/buses",
     "/batches/BATCH",
     "/batches/BATCH/chunks/0",
     "/replays",
     "/replays/REPLAY",
     "/actions",
-    f"/replay?bus={BUS}&since=1h&rules=r00007",
+    "/actions?find=nobody",
+    "/api",
+    "/errors",
+    f"/replay?bus={BUS}&from=1h&rules=r00007",
+    f"/replay?bus={BUS}&from=30d&rules=r00007&count=1",
     "/redrives",
     "/redrive?rule=r00007&reason=transform_failed",
     "/targets/r00007/good/try?event=DELIVERED",
@@ -100,7 +108,8 @@ _PAGES: Final = (
 )
 _FINDS: Final = ("/event?id=DELIVERED", "/event?id=OLD")
 #: What pages are made of, and what only sends a browser on.
-_NO_PAGES: Final = {"/page/style.css", "/page/theme.js", "/page/lag.js", "/page/chunk", "/page/run"}
+_NO_PAGES = {"/page/style.css", "/page/theme.js", "/page/lag.js", "/page/page.js", "/page/api.js"}
+_NO_PAGES |= {"/page/chunk", "/page/run", "/page/find"}
 #: Redrives, replays, reports of backtests and, each day, actions of operators, that lie behind the pages.
 _REQUESTS: Final = 20
 _ACTIONS: Final = 100
@@ -108,10 +117,11 @@ _ACTIONS: Final = 100
 
 @dataclass(frozen=True)
 class Asked:
-    """One page: milliseconds of wall clock, the 95th of a hundred, and of the server's CPU time, the mean."""
+    """One page: milliseconds of wall clock, the 95th of a hundred, and of the server's CPU time; its bytes."""
 
     wall: float
     cpu: float
+    size: int
 
 
 def main() -> int:
@@ -219,12 +229,12 @@ def _land(installation: Site, day: int, options: argparse.Namespace) -> None:
 def _measured(installation: Site, rounds: int, old: str) -> dict[str, Asked]:
     """Return what each page takes, warm."""
     with _served(installation) as (browser, server, bearer):
-        batch = re.findall(r'/page/batches/([0-9a-f-]{36})">[^<]*</a></td><td>normal</td><td>bench', _batches(browser))
+        batch = re.findall(rf'/page/batches/([0-9a-f-]{{36}})">[^\n]*data-name="Runner">{RUNNER}<', _batches(browser))
         call = {"bus": BUS, "from": "1h", "rules": ["r00007"]}
         replay = browser.post("/v1/replays", json=call, headers=bearer).json()["replay_id"]
         event = browser.get(f"/v1/events/e{0:09d}", headers=bearer).json()["events"][0]
         letters = re.findall(
-            r'href="/page/dead-letters/([0-9a-f-]{36}%40[0-9a-f]{8})"', browser.get("/page/dead-letters").text
+            r'href="/page/dead-letters/([0-9a-f-]{36}%40[0-9a-f]{8})"', browser.get("/page/dead-letters?by=letter").text
         )
         reports = re.findall(r'href="/page/backtests/([0-9a-f-]+)"', browser.get("/page/backtests").text)
         names = {"REPORT": reports[0], "BATCH": batch[0], "LETTER": letters[0], "DELIVERED": f"e{0:09d}", "OLD": old}
@@ -244,7 +254,7 @@ def _batches(browser: httpx.Client) -> str:
     while True:
         text += found
         more = re.search(r'/batches\?cursor=([^"]+)"', found)
-        if "<td>bench</td>" in text or more is None:
+        if f'data-name="Runner">{RUNNER}<' in text or more is None:
             return text
         found = browser.get(f"/page/batches?cursor={more[1]}").text
 
@@ -261,7 +271,8 @@ def _asked(browser: httpx.Client, server: psutil.Process, path: str, rounds: int
         browser.get(path)
         times.append(time.perf_counter() - begun)
     cpu = sum(server.cpu_times()[:2]) - before
-    return Asked(sorted(times)[min(len(times) - 1, int(len(times) * 0.95))] * 1e3, cpu / rounds * 1e3)
+    slow = sorted(times)[min(len(times) - 1, int(len(times) * 0.95))]
+    return Asked(slow * 1e3, cpu / rounds * 1e3, len(response.content))
 
 
 @contextmanager
@@ -297,17 +308,19 @@ def _served(installation: Site) -> Iterator[tuple[httpx.Client, psutil.Process, 
 def _show(columns: dict[str, dict[str, Asked]], options: argparse.Namespace) -> bool:
     empty, *_, last = columns.values()
     table = Table(title="Pages, warm: milliseconds, 95th of a hundred (CPU of the server, mean)")
-    for title in ("page", *columns, "times empty", "status"):
+    for title in ("page", *columns, "times empty", "bytes", "status"):
         table.add_column(title, justify="left" if title == "page" else "right")
     kept = True
     for page, asked in last.items():
         goal = FIND_GOAL if page in _FINDS else GOAL
         times = asked.wall / empty[page].wall if page in empty else None
         many = times is not None and times > TIMES and asked.wall > _SMALL and page not in _FINDS
-        good = asked.wall <= goal and not many
+        good = asked.wall <= goal and not many and asked.size <= BYTES
         kept &= good
         cells = [f"{each[page].wall:.0f} ({each[page].cpu:.0f})" if page in each else "" for each in columns.values()]
-        table.add_row(page or "/", *cells, "" if times is None else f"{times:.1f}", "met" if good else "MISSED")
+        table.add_row(
+            page or "/", *cells, "" if times is None else f"{times:.1f}", f"{asked.size:,}", "met" if good else "MISSED"
+        )
     console = Console(width=130)
     console.print(table)
     console.print(
@@ -316,7 +329,7 @@ def _show(columns: dict[str, dict[str, Asked]], options: argparse.Namespace) -> 
     )
     console.print(
         f"goals: each page at most {GOAL:g} ms, and {TIMES:g} times the empty one or {_SMALL:g} ms; "
-        f"find by id at most {FIND_GOAL:,.0f} ms: {'met' if kept else 'MISSED'}"
+        f"find by id at most {FIND_GOAL:,.0f} ms; HTML at most {BYTES:,} bytes: {'met' if kept else 'MISSED'}"
     )
     return kept
 

@@ -64,7 +64,7 @@ def test_nothing_reveals_the_rules_of_others(delivered: Server, token: str, crm:
     revealing = [path for path, response in (responses | pages).items() if OTHER in response.text]
     assert revealing == [f"/rules/{OTHER}"]  # it says that the rule does not exist
     assert {route: page.status_code for route, page in pages.items() if page.status_code != 200} == {
-        **dict.fromkeys(("/actions", "/backtests", "/batches", "/batches/{batch_id}"), 403),
+        **dict.fromkeys(("/actions", "/backtest", "/backtests", "/batches", "/batches/{batch_id}"), 403),
         "/backtests/{backtest_id}": 403,
         "/batches/{batch_id}/chunks/{chunk_id}": 403,
         "/events": 400,  # without a bus

@@ -20,9 +20,9 @@ PAUSE = {"action": "pause rule"}
 
 
 def recorded_actions(browser: httpx.Client) -> list[tuple[str, str]]:
-    """Return the recorded actions and their statuses, the newest first."""
-    row = r'<td class="name"[^>]*>((?:POST|eventbridge) [^<]*)</td>.*?<td class="number"[^>]*>([^<]*)'
-    return re.findall(row, browser.get("/page/actions").text)
+    """Return the recorded calls and their results, the newest first."""
+    row = r'<td data-name="Result"><span[^>]*>([^<]*)</span>.*?<summary[^>]*>((?:POST|eventbridge) [^<]*)</summary>'
+    return [(call, result) for result, call in re.findall(row, browser.get("/page/actions").text)]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_a_rule_is_paused_and_resumed(delivered: Server, operator: httpx.Client)
     after = operator.get("/page/rules/all-orders").text
 
     assert (paused.status_code, resumed.status_code) == (303, 303)
-    assert recorded_actions(operator)[:2] == [("POST /page/rules/all-orders/operate", "200")] * 2
+    assert recorded_actions(operator)[:2] == [("POST /page/rules/all-orders/operate", "done")] * 2
     assert ("by op" in shown, ">Resume<" in shown) == (True, True)
     assert ("by op" in after, ">Pause<" in after) == (False, True)
 
@@ -240,7 +240,7 @@ def test_errors_are_shown_as_a_page(operator: httpx.Client) -> None:
         operator.get("/page/nothing"),
         post(operator, "/rules/all-orders/operate", action="explode rule"),
     ]
-    assert recorded_actions(operator)[0] == ("POST /page/rules/all-orders/operate", "400")
+    assert recorded_actions(operator)[0] == ("POST /page/rules/all-orders/operate", "refused")
 
     assert [response.status_code for response in responses] == [422, 404, 400, 404, 400]
     assert all(response.headers["content-type"].startswith("text/html") for response in responses)

@@ -431,6 +431,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             "lost": "int",
             "first_at": "str",
             "last_at": "str",
+            "changed_at": "null",
         }
     ],
     ("schemas", "show", "order.placed"): [
@@ -449,6 +450,9 @@ SHAPES: dict[tuple[str, ...], Any] = {
                     "missing": "int",
                     "lost": "bool",
                     "example": "null",
+                    "first_at": "str",
+                    "last_at": "str",
+                    "changes": [],
                 }
             ],
         }

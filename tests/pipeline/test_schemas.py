@@ -19,7 +19,7 @@ from eventbridge.policy import schema as schema_decision
 from eventbridge.rules import Bus
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.schemas import all_schemas, field_users, schemas_named
+from eventbridge.views.schemas import all_schemas, field_users, newest_changes, schemas_named
 
 SettleByLedger = Callable[[Runtime, str], None]
 
@@ -172,3 +172,25 @@ def test_a_landing_that_dies_counts_and_reports_nothing_twice(site: Any, dying_e
 
     assert counts <= {1, 2, 3, 4}
     assert 4 in counts
+
+
+def test_the_changes_of_a_field_are_kept_with_their_times(
+    site: Any, shop: Callable[..., None], clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field that appears, gets another type, is lost and is back; a field of the first batch has no change."""
+    monkeypatch.setattr(schema_decision, "LOST_AFTER", 2)
+    for data in ({"amount": 1}, {"amount": 1, "note": "a"}, {"amount": 1, "note": 2}, {"amount": 1}, {"amount": 1}):
+        shop(2, **data)
+    (found,) = schemas_named(site.runtime, "order.placed")
+    fields = {each.path: each for each in found.fields}
+    changes = [(each.kind, each.types) for each in fields["data.note"].changes]
+
+    assert fields["data.amount"].changes == ()
+    assert (fields["data.amount"].first_at, fields["data.amount"].last_at) == (found.first_at, found.last_at)
+    assert changes == [("added", ("string",)), ("changed", ("string", "integer")), ("lost", ("string", "integer"))]
+    assert found.first_at < fields["data.note"].first_at < fields["data.note"].last_at < found.last_at  # type: ignore[operator]
+    shop(2, amount=1, note=3)
+    (found,) = schemas_named(site.runtime, "order.placed")
+    (changed,) = [each.changed_at for each in all_schemas(site.runtime)]
+    assert newest_changes(found, 1)[0][1].kind == "back"
+    assert changed == found.last_at

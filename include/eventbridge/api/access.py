@@ -146,7 +146,7 @@ OWNER_ROUTES = frozenset(
         ),
         *("/page/rules/{name}", "/page/rules/{name}/operate", "/page/rules/{name}/test"),
         *("/page/schemas", "/page/schemas/{type:path}"),
-        *("/page/targets", "/page/targets/{rule}/{name}", "/page/targets/{rule}/{name}/try"),
+        *("/page/buses", "/page/targets", "/page/targets/{rule}/{name}", "/page/targets/{rule}/{name}/try"),
         *("/page/dead-letters", "/page/dead-letters/{name:path}"),
         *("/page/redrive", "/page/redrives", "/page/redrives/{redrive_id}/cancel"),
         *("/page/replay", "/page/replays", "/page/replays/{replay_id}", "/page/replays/{replay_id}/{word}"),

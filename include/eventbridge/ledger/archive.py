@@ -96,6 +96,20 @@ def select_files(runner: str | None, limit: int | None) -> sa.Select[Any]:
     return found if runner is None else found.where(batch.c.runner == runner)
 
 
+_SOME_FILES = (
+    sa.select(batch.c.runner, batch_file.c.rows)
+    .select_from(batch)
+    .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word("buffer")))
+    .where(_ARCHIVED_OF_BUS, batch_file.c.path.is_not(None), batch_file.c.rows > 0)
+    .limit(sa.bindparam("most"))
+    .subquery()
+)
+
+#: The number of archive files of a bus and period, at most `most`, and of their events, by runner.
+ARCHIVED_ROWS = sa.select(
+    sa.func.count().label("files"), sa.func.coalesce(sa.func.sum(_SOME_FILES.c.rows), 0).label("rows")
+).group_by(_SOME_FILES.c.runner)
+
 #: The planning time of the newest normal batch of a bus and period whose `kept` is not among the values `enough`.
 PRUNED_ARCHIVE = (
     sa.select(batch.c.planned_at)
@@ -176,6 +190,14 @@ class Archive(Aggregate):
         """
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
         return [_to_archive_file(row) for row in self._rows(select_files(runner, limit), times)]
+
+    def count_rows(self, bus: str, since: datetime, until: datetime, limit: int) -> list[tuple[int, int]]:
+        """Return the number of archive files and of their events for each runner of a bus, of at most `limit` files.
+
+        Files are those of batches planned from `since` (included) to `until` (excluded).
+        """
+        times = {"of_bus": bus, "since": since, "until": until, "before": _EVER["until"], "most": limit}
+        return [(row.files, int(row.rows)) for row in self._rows(ARCHIVED_ROWS, times)]
 
     def files_of(self, batch_ids: Sequence[str]) -> list[tuple[IndexedFile, bool]]:
         """Return the archive files of batches, each with True if it contains malformed messages."""

@@ -204,6 +204,14 @@ class Stats(Aggregate):
                 connection.execute(FOLD, of | last)
                 folded += connection.execute(sa.delete(stat).where(_OLD), of | last).rowcount
 
+    def began_at(self, scope: Scope) -> datetime | None:
+        """Return when the oldest stat of a scope that has a time begins; None if there is none."""
+        with self._reading() as connection:
+            found = [
+                connection.execute(OLDEST, {"of_scope": scope, "of_grain": each}).scalar() for each in GRAIN_LENGTHS
+            ]
+        return min((each for each in found if each is not None), default=None)
+
     def row_count(self, scope: Scope) -> int:
         """Return the number of rows of a scope."""
         with self._reading() as connection:

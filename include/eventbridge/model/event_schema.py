@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct, json
 
+#: How a field of a known type changed: it appeared, has another type, is in no event any more, or is there again.
+FieldChangeKind = Literal["added", "changed", "lost", "back"]
 SchemaChangeKind = Literal["discovered", "field_lost", "field_changed"]
 
 
@@ -29,12 +31,22 @@ class TypeSample(Struct, frozen=True, array_like=True):
     fields: dict[str, FieldSample]
 
 
+@dataclass(frozen=True)
+class FieldChange:
+    """A change of a field, found in a batch that was planned at `at`, with all types that the field had until then."""
+
+    at: datetime
+    kind: FieldChangeKind
+    types: tuple[str, ...]
+
+
 class KnownField(Struct, frozen=True, omit_defaults=True):
     """A field of a type, with counts of sampled events since it was first found. The last `missing` of these events
     lack it.
 
     `breaks` counts the batches in which only some sampled events had it, or which had it again after it was missing.
-    `lost` is True once its loss has been reported.
+    `lost` is True once its loss has been reported. `first_at` and `last_at` are when the first and the last batch with
+    it were planned, None in records of earlier versions. `changes` has its newest changes, the oldest first.
     """
 
     seen: int
@@ -44,6 +56,9 @@ class KnownField(Struct, frozen=True, omit_defaults=True):
     missing: int = 0
     breaks: int = 0
     lost: bool = False
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    changes: tuple[FieldChange, ...] = ()
 
 
 @dataclass(frozen=True)

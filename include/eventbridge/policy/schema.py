@@ -15,7 +15,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField, SchemaChange, TypeSample
+from eventbridge.model.event_schema import (
+    EventSchema,
+    FieldChange,
+    FieldChangeKind,
+    FieldSample,
+    KnownField,
+    SchemaChange,
+    TypeSample,
+)
 
 #: A field is lost if at least this many sampled events had it (all events since it appeared), and as many later events
 #: lack it.
@@ -24,6 +32,8 @@ LOST_AFTER: Final = 100
 #: it appeared, and the batch in which it disappeared.
 _BREAKS = 2
 
+#: The number of changes that are kept of a field, the newest ones.
+MAX_CHANGES: Final = 3
 #: The maximum number of fields of a type; the first fields found are kept.
 MAX_FIELDS: Final = 200
 #: The maximum length of a type's name and of a field's path; longer ones are ignored.
@@ -48,44 +58,59 @@ class Learned(NamedTuple):
 def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at: datetime) -> Learned:
     """Return the schema of the type `name` after a batch that was planned at `at`; `known` is None for a new type."""
     if known is None:
-        fields = {path: _new_field(found, sample.events) for path, found in sample.fields.items()}
+        fields = {path: _new_field(found, sample.events, at) for path, found in sample.fields.items()}
         schema = EventSchema(bus, name, 0, sample.events, at, at, fields)
         return Learned(schema, (SchemaChange("discovered", bus, name, at),))
     fields, changes = {}, []
     for path, before in known.fields.items():
         seen = sample.fields.get(path)
         if seen is None:
-            fields[path] = now = _mark_missing(before, sample.events)
+            fields[path] = now = _mark_missing(before, sample.events, at)
             if now.lost and not before.lost:
                 changes.append(SchemaChange("field_lost", bus, name, at, path, before.types))
             continue
-        fields[path] = now = _add_sample(before, seen, sample.events)
+        fields[path] = now = _add_sample(before, seen, sample.events, at)
         if _is_changed(before.types, seen.types):
+            fields[path] = _with_change(now, "changed", at)
             changes.append(SchemaChange("field_changed", bus, name, at, path, before.types, now.types))
     for path, seen in sample.fields.items():
         if path not in fields and len(fields) < MAX_FIELDS:
-            fields[path] = _new_field(seen, sample.events)
+            fields[path] = _with_change(_new_field(seen, sample.events, at), "added", at)
     schema = replace(known, sampled=known.sampled + sample.events, last_at=max(at, known.last_at), fields=fields)
     return Learned(schema, _outermost(changes))
 
 
-def _new_field(sample: FieldSample, events: int) -> KnownField:
-    return KnownField(sample.seen, sample.null, sample.types, sample.example, breaks=int(sample.seen < events))
+def _new_field(sample: FieldSample, events: int, at: datetime) -> KnownField:
+    breaks = int(sample.seen < events)
+    return KnownField(sample.seen, sample.null, sample.types, sample.example, breaks=breaks, first_at=at, last_at=at)
 
 
-def _add_sample(field: KnownField, found: FieldSample, events: int) -> KnownField:
-    types = tuple(dict.fromkeys((*field.types, *found.types)))
-    breaks = field.breaks + (found.seen < events or field.missing > 0)
-    return KnownField(
-        field.seen + found.seen, field.null + found.null, types, field.example or found.example, breaks=breaks
+def _add_sample(field: KnownField, found: FieldSample, events: int, at: datetime) -> KnownField:
+    now = msgspec.structs.replace(
+        field,
+        seen=field.seen + found.seen,
+        null=field.null + found.null,
+        types=tuple(dict.fromkeys((*field.types, *found.types))),
+        example=field.example or found.example,
+        missing=0,
+        breaks=field.breaks + (found.seen < events or field.missing > 0),
+        lost=False,
+        last_at=max(at, field.last_at or at),
     )
+    return _with_change(now, "back", at) if field.lost else now
 
 
-def _mark_missing(field: KnownField, events: int) -> KnownField:
+def _mark_missing(field: KnownField, events: int, at: datetime) -> KnownField:
     missing = field.missing + events
     was_there = field.breaks <= _BREAKS and field.seen >= LOST_AFTER
     lost = field.lost or (was_there and missing >= LOST_AFTER)
-    return KnownField(field.seen, field.null, field.types, field.example, missing, field.breaks, lost)
+    now = msgspec.structs.replace(field, missing=missing, lost=lost)
+    return _with_change(now, "lost", at) if lost and not field.lost else now
+
+
+def _with_change(field: KnownField, kind: FieldChangeKind, at: datetime) -> KnownField:
+    changes = (*field.changes, FieldChange(at, kind, field.types))[-MAX_CHANGES:]
+    return msgspec.structs.replace(field, changes=changes)
 
 
 def _is_changed(before: tuple[str, ...], now: tuple[str, ...]) -> bool:

@@ -30,10 +30,10 @@ from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.views.batches import batch_cursor, planned_at
 
 #: The maximum number of attempts on a page; failed attempts come first.
-MAX_ATTEMPTS = 200
+MAX_ATTEMPTS = 60
 
 #: The maximum number of pieces on a page, and of delivery files that hold them.
-MAX_PIECES, MAX_FILES = 200, 20
+MAX_PIECES, MAX_FILES = 60, 20
 
 #: The maximum number of segments that a page reads.
 MAX_SEGMENTS = 20

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
-from eventbridge.model.event_schema import EventSchema, KnownField
+from eventbridge.model.event_schema import EventSchema, FieldChange, KnownField
 from eventbridge.policy.field_use import users_of_fields
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
@@ -20,7 +20,10 @@ MAX_RULES = 200
 
 @dataclass(frozen=True)
 class SchemaLine:
-    """An event type of a bus: how many events were sampled, how many fields it has, and how many of them are lost."""
+    """An event type of a bus: how many events were sampled, how many fields it has, and how many of them are lost.
+
+    `changed_at` is the time of the newest change of a field; None if none is recorded.
+    """
 
     bus: str
     type: str
@@ -29,6 +32,7 @@ class SchemaLine:
     lost: int
     first_at: datetime
     last_at: datetime
+    changed_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class SchemaField:
     """A field of a type: how often it was seen, the share of events in which it is missing or null, an example as JSON.
 
     `example` is None if no example is kept or shown. `missing` counts the consecutive newest events without it.
+    `first_at` and `last_at` are when the first and the last batch with it were planned; None if that was not recorded.
+    `changes` has its newest changes, the oldest first.
     """
 
     path: str
@@ -53,6 +59,9 @@ class SchemaField:
     missing: int
     lost: bool
     example: str | None
+    first_at: datetime | None
+    last_at: datetime | None
+    changes: tuple[FieldChange, ...]
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,12 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
     return [_schema(each, examples) for each in found]
 
 
+def newest_changes(schema: Schema, limit: int) -> list[tuple[str, FieldChange]]:
+    """Return the newest changes of a schema's fields, each with the path of the field, the newest first."""
+    found = [(field.path, each) for field in schema.fields for each in field.changes]
+    return sorted(found, key=lambda each: each[1].at, reverse=True)[:limit]
+
+
 def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
     """Return, by field, those of the bus's first MAX_RULES rules that use it, and whether the bus has more rules."""
     rules = runtime.rule_set()
@@ -124,8 +139,9 @@ def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]],
 
 def _line(schema: EventSchema) -> SchemaLine:
     lost = sum(field.lost for field in schema.fields.values())
+    changed_at = max((each.at for field in schema.fields.values() for each in field.changes), default=None)
     return SchemaLine(
-        schema.bus, schema.type, schema.sampled, len(schema.fields), lost, schema.first_at, schema.last_at
+        schema.bus, schema.type, schema.sampled, len(schema.fields), lost, schema.first_at, schema.last_at, changed_at
     )
 
 
@@ -137,4 +153,15 @@ def _schema(learned: EventSchema, examples: bool) -> Schema:
 def _field(path: str, field: KnownField, sampled: int, examples: bool) -> SchemaField:
     rate = round(1 - (field.seen - field.null) / max(1, sampled), 4)
     example = field.example or None if examples else None
-    return SchemaField(path, field.types, field.seen, rate, field.missing, field.lost, example)
+    return SchemaField(
+        path,
+        field.types,
+        field.seen,
+        rate,
+        field.missing,
+        field.lost,
+        example,
+        field.first_at,
+        field.last_at,
+        field.changes,
+    )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -17,17 +17,19 @@ from eventbridge.runtime.time_range import day_of
 from eventbridge.views.metrics import reconciliation_difference
 
 _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-#: The lengths of a step, each with the longest period that has steps of this length. Stats of buses are kept by minute
-#: for 26 hours, those of targets for 3 hours; both are then kept by hour for 8 days, and by day. See upkeep.maintain.
-_STEPS: Final[dict[Scope, tuple[tuple[timedelta, timedelta], ...]]] = {
-    "bus": (
-        (_MINUTE, 2 * _HOUR),
-        (timedelta(minutes=5), 8 * _HOUR),
-        (timedelta(minutes=30), 25 * _HOUR),
-        (_HOUR, 3 * _DAY),
-        (3 * _HOUR, 8 * _DAY),
-    ),
-    "target": ((_MINUTE, 2 * _HOUR), (_HOUR, 3 * _DAY), (3 * _HOUR, 8 * _DAY)),
+#: The lengths of a step, each with the longest period that has steps of this length.
+_STEPS: Final[tuple[tuple[timedelta, timedelta], ...]] = (
+    (_MINUTE, 2 * _HOUR),
+    (timedelta(minutes=5), 8 * _HOUR),
+    (timedelta(minutes=30), 25 * _HOUR),
+    (_HOUR, 3 * _DAY),
+    (3 * _HOUR, 8 * _DAY),
+)
+#: How long stats are kept by minute, and then by hour; after that they are kept by day. See upkeep.maintain. A step is
+#: never shorter than the stats of its time, which would all fall into the first of several steps.
+_KEPT: Final[dict[Scope, tuple[tuple[timedelta, timedelta], ...]]] = {
+    "bus": ((_MINUTE, 26 * _HOUR), (_HOUR, 8 * _DAY)),
+    "target": ((_MINUTE, 3 * _HOUR), (_HOUR, 8 * _DAY)),
 }
 #: Stats of targets are kept by minute for 3 hours, and folded by the next run of maintenance.
 _KEPT_MINUTES: Final = timedelta(hours=26)
@@ -53,7 +55,8 @@ class Step:
     """One time step, which begins at `at`; counts are per minute, times are in seconds.
 
     `failed` counts dead-lettered deliveries, and `pending` each time that one is deferred. `p50_seconds` and
-    `p99_seconds` are times from published to delivered, or None if nothing was delivered.
+    `p99_seconds` are times from published to delivered, or None if nothing was delivered. A step that is not known
+    ended before the oldest stat; its counts are 0.
     """
 
     at: datetime
@@ -63,6 +66,7 @@ class Step:
     pending: float
     p50_seconds: float | None
     p99_seconds: float | None
+    is_known: bool = True
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,9 @@ class ReconciliationToday:
 
 def timeline(runtime: Runtime, period: Period) -> Timeline:
     """Return the timeline of all buses."""
-    starts, step = _starts(period, "bus")
-    return _timeline(starts, step, runtime.ledger.stats.timeline("bus", _times(starts, step), step))
+    starts, step = _starts(period, "bus", runtime.clock())
+    found = runtime.ledger.stats.timeline("bus", _times(starts, step), step)
+    return _timeline(starts, step, found, runtime.ledger.stats.began_at("bus"))
 
 
 def rule_timeline(runtime: Runtime, rule: str, period: Period) -> dict[str, Timeline]:
@@ -135,18 +140,20 @@ def rule_timeline(runtime: Runtime, rule: str, period: Period) -> dict[str, Time
     Raises NotFoundError for an unknown rule.
     """
     found = find_rule(runtime.rule_set(), rule)
-    starts, step = _starts(period, "target")
+    starts, step = _starts(period, "target", runtime.clock())
     steps = runtime.ledger.stats.timeline("target", _times(starts, step), step, (found.bus, rule))
-    timelines = {"": _timeline(starts, step, steps)}
+    began_at = runtime.ledger.stats.began_at("target")
+    timelines = {"": _timeline(starts, step, steps, began_at)}
     for target in found.destinations:
         of = [each for each in steps if each.stat.key.target == target]
-        timelines[target] = _timeline(starts, step, of)
+        timelines[target] = _timeline(starts, step, of, began_at)
     return timelines
 
 
 def last_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[tuple[str, str], LastHour]:
     """Return the last hour of some rules and their targets, by the names of rule and target; "" for a whole rule."""
-    times, _ = _starts(Period(runtime.clock() - _HOUR, runtime.clock()), "target")
+    now = runtime.clock()
+    times, _ = _starts(Period(now - _HOUR, now), "target", now)
     stats: dict[tuple[str, str], list[Stat]] = defaultdict(list)
     for each in runtime.ledger.stats.outcomes(times, {(rule.bus, rule.name) for rule in rules}):
         stats[each.key.rule, each.key.target].append(each)
@@ -168,6 +175,20 @@ def totals(runtime: Runtime, period: Period) -> Step:
     """Return the counts of a period on all buses as one step, to the minute; its counts are not per minute."""
     found = runtime.ledger.stats.timeline("bus", [period.since, period.until], 2 * (period.until - period.since))
     return _step(period.since, [each.stat for each in found if each.step == 0], 1)
+
+
+def matched_in(runtime: Runtime, rule: str, period: Period, targets: Collection[str] = ()) -> int:
+    """Return how many deliveries a rule's events matched in a period, for some of its targets or (none) for all.
+
+    The last step is counted although it is not complete.
+
+    Raises NotFoundError for an unknown rule.
+    """
+    found = find_rule(runtime.rule_set(), rule)
+    starts, step = _starts(period, "target", runtime.clock())
+    starts.append(starts[-1] + step)
+    steps = runtime.ledger.stats.timeline("target", _times(starts, step), step, (found.bus, rule))
+    return sum(each.stat.matched for each in steps if not targets or each.stat.key.target in targets)
 
 
 def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
@@ -195,10 +216,11 @@ def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
     )
 
 
-def _starts(period: Period, scope: Scope) -> tuple[list[datetime], timedelta]:
+def _starts(period: Period, scope: Scope, now: datetime) -> tuple[list[datetime], timedelta]:
     """Return the starts of the complete steps in a period, and the length of a step."""
     length = period.until - period.since
-    step = next((each for each, longest in _STEPS[scope] if length <= longest), _DAY)
+    kept = next((each for each, age in _KEPT[scope] if now - period.since <= age), _DAY)
+    step = next((each for each, longest in _STEPS if length <= longest and each >= kept), _DAY)
     until = start_of_step(period.until, step)
     count = max(1, min(-(-length // step), MAX_PERIOD // step))
     return [until - step * back for back in range(count, 0, -1)], step
@@ -218,11 +240,17 @@ def _times(starts: Sequence[datetime], step: timedelta) -> list[datetime]:
     return sorted(hours | minutes)
 
 
-def _timeline(starts: Sequence[datetime], step: timedelta, found: Sequence[StatsStep]) -> Timeline:
+def _timeline(
+    starts: Sequence[datetime], step: timedelta, found: Sequence[StatsStep], began_at: datetime | None
+) -> Timeline:
     by_step: dict[int, list[Stat]] = defaultdict(list)
     for each in found:
         by_step[each.step].append(each.stat)
-    return Timeline(step, tuple(_step(at, by_step[number], step / _MINUTE) for number, at in enumerate(starts)))
+    steps = (_step(at, by_step[number], step / _MINUTE) for number, at in enumerate(starts))
+    return Timeline(
+        step,
+        tuple(replace(each, is_known=began_at is not None and each.at + step > began_at) for each in steps),
+    )
 
 
 def _step(at: datetime, stats: Sequence[Stat], minutes: float) -> Step:

@@ -206,3 +206,32 @@ def test_the_lines_of_a_chart_are_round_numbers_from_zero(highest: float, lines:
 
     assert [round(value, 6) for value, _ in chart.scale] == lines
     assert [chart.scale[0][1], chart.scale[-1][1]] == [100, 0]
+
+
+def test_a_chart_has_a_gap_before_the_oldest_stat(sending: Sending, clock: RunningClock) -> None:
+    """Nothing is known of the time before; afterwards a step without events counts none."""
+    sending.begin(9, crm="/healthy/crm")
+    sending.deliver()
+    clock.advance(600)
+    chart = counts_chart(timeline(sending.runtime, last(sending, 1)), "counts", "Throughput")
+    values = chart.lines[0].values
+    first = next(number for number, value in enumerate(values) if value is not None)
+
+    assert first > 40
+    assert values[first:] == (9.0, *[0.0] * (len(values) - first - 1))
+    assert chart.lines[0].path.count("M") == 1
+
+
+def test_a_step_is_not_shorter_than_the_stats_of_its_time(sending: Sending, clock: RunningClock) -> None:
+    """An hour of yesterday is one step for a target, whose minutes are folded; the last hour has a step each minute."""
+    sending.begin(1, crm="/healthy/crm")
+    sending.deliver()
+    (rule,) = sending.runtime.rule_set().rules
+    now = clock()
+    old = Period(now - timedelta(hours=20), now - timedelta(hours=19))
+
+    assert rule_timeline(sending.runtime, rule, old)[""].length == timedelta(hours=1)
+    assert rule_timeline(sending.runtime, rule, last(sending, 1))[""].length == timedelta(minutes=1)
+    assert timeline(sending.runtime, old).length == timedelta(minutes=1)
+    week = timedelta(days=7)
+    assert timeline(sending.runtime, Period(old.since - week, old.until - week)).length == timedelta(hours=1)

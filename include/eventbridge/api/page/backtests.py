@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.call_pools import reads_store, run_expensive
 from eventbridge.api.documents import run_for_caller
@@ -21,11 +21,14 @@ from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import time_range
+from eventbridge.views.archive_estimate import estimate
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _LISTED = 20
+#: The maximum number of rules that the form lists; with more, the name is typed.
+_MAX_CHOICES = 200
 
 
 @router.get("/backtests")
@@ -34,6 +37,31 @@ def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Return the list of backtest reports, the newest first."""
     page = run_for_caller(request, lambda runtime: report_page(runtime, _LISTED, cursor or None))
     return render(request, "backtests", {"viewer": found, "reports": page.reports, "cursor": page.cursor})
+
+
+@router.get("/backtest")
+def backtest_form(
+    request: Request,
+    found: _Viewer,
+    rule: str = "",
+    since: Annotated[str, Query(alias="from")] = "24h",
+    until: Annotated[str, Query(alias="to")] = "",
+) -> Response:
+    """Return the form of a backtest and, once it names a rule, about how many events it reads."""
+
+    def load(runtime: Runtime) -> dict[str, Any]:
+        names = sorted(runtime.rule_set().rules)
+        values: dict[str, Any] = {"names": names if len(names) <= _MAX_CHOICES else []}
+        if not rule:
+            return values
+        try:
+            bus = find_rule(runtime.rule_set(), rule).bus
+            return values | {"estimate": estimate(runtime, bus, since, until, [rule])}
+        except UserError as error:  # a wrong value in the form, which is shown again
+            return values | {"message": str(error)}
+
+    form = {"rule": rule, "from": since, "to": until}
+    return render(request, "backtest_form", {"viewer": found, "form": form} | run_for_caller(request, load))
 
 
 @router.get("/backtests/{backtest_id}")

@@ -17,6 +17,7 @@ from eventbridge.api.page.session import AirflowRun, Gate, Viewer, viewer
 from eventbridge.api.payloads import visible_error
 from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import NotFoundError
+from eventbridge.model.chunk import Chunk
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.batches import batch_account, batch_page
 from eventbridge.views.chunks import ChunkAttempt, chunk_account, chunk_of_push
@@ -25,6 +26,8 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _LISTED = 100
+#: The maximum number of rows in each table of a batch.
+_ROWS = 50
 #: The maximum chunk number; it is limited because databases reject much larger numbers.
 _MOST = 2**31 - 1
 _Number = Annotated[int, Path(ge=0, le=_MOST)]
@@ -42,18 +45,16 @@ def batches(request: Request, found: _Viewer, cursor: str = "") -> Response:
 def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
     """Return one batch: its ranges, chunks, reconciliation as recomputed from the store, and DAG runs."""
     account = run_for_caller(request, lambda runtime: batch_account(runtime, batch_id))
-    runs = _gate(request).runs_of(account.batch)
-    return render(
-        request,
-        "batch",
-        {
-            "viewer": found,
-            "runs": runs,
-            "push": _push,
-            "durations": [(each.stage, each.seconds) for each in account.stages],
-        }
-        | vars(account),
-    )
+    values = vars(account) | {
+        "viewer": found,
+        "runs": _gate(request).runs_of(account.batch),
+        "push": _push,
+        "durations": [(each.stage, each.seconds) for each in account.stages],
+        "shown_chunks": sorted(account.chunks, key=_urgency)[:_ROWS],
+        "shown_ranges": account.ranges[:_ROWS],
+        "most": _ROWS,
+    }
+    return render(request, "batch", values)
 
 
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")
@@ -95,6 +96,11 @@ def chunk_of_run(
 
     chunk_id = run_for_caller(request, chunk_of_task)
     return redirect_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
+
+
+def _urgency(chunk: Chunk) -> tuple[bool, bool, int]:
+    """Return the key that puts failed chunks first, then unfinished ones."""
+    return not (chunk.failed or chunk.error), chunk.ended_at is not None, chunk.chunk_id
 
 
 def _visible_attempt(request: Request, attempt: ChunkAttempt) -> ChunkAttempt:

@@ -69,14 +69,16 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = True) -> Chart:
     """Return the chart of incoming events or deferred deliveries, and delivered and failed deliveries, per minute."""
-    lines: list[tuple[str, Sequence[float | None]]] = [
-        ("delivered", [each.delivered for each in timeline.steps]),
-        ("failed", [each.failed for each in timeline.steps]),
+    counts = {"received": [each.events for each in timeline.steps]} if events else {}
+    counts |= {"delivered": [each.delivered for each in timeline.steps]}
+    counts |= {"failed": [each.failed for each in timeline.steps]}
+    if not events:
+        counts["deferred"] = [each.pending for each in timeline.steps]
+    known = [each.is_known for each in timeline.steps]
+    lines = [
+        (name, [each if is_known else None for each, is_known in zip(values, known, strict=True)])
+        for name, values in counts.items()
     ]
-    if events:
-        lines.insert(0, ("received", [each.events for each in timeline.steps]))
-    else:
-        lines.append(("deferred", [each.pending for each in timeline.steps]))
     return _chart(timeline, key, title, "per minute", lines)
 
 

@@ -15,6 +15,7 @@ from eventbridge.api.page.period import ShownPeriod, period_links
 from eventbridge.api.page.render import seconds
 from eventbridge.api.payloads import visible_rule_on_hold
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.partitions import PartitionFlow
 from eventbridge.views.status import Status, status
 from eventbridge.views.timeline import Period, Step, reconciliation_today, timeline, totals
 
@@ -25,7 +26,11 @@ _MAX_TARGETS = 20
 
 @dataclass(frozen=True)
 class RunnerLag:
-    """The lag of a runner on its bus, in events; None if its offsets do not apply to the log, and `gap` says why."""
+    """The lag of a runner on its bus, in events; None if its offsets do not apply to the log, and `gap` says why.
+
+    `drains` says in words when the lag will be zero, and `drains_in` in seconds; None if that is unknown or never.
+    `published`, `settled` and `capacity` are in events per second; the last is None if it is unknown.
+    """
 
     runner: str
     bus: str
@@ -34,6 +39,10 @@ class RunnerLag:
     available: int | None
     gap: str
     drains: str
+    drains_in: float | None = None
+    published: float = 0.0
+    settled: float = 0.0
+    capacity: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ def overview_values(runtime: Runtime, request: Request, shown: ShownPeriod) -> d
         "status": found,
         "findings": list(_findings(found)),
         "more_targets": max(0, len(found.targets) - _MAX_TARGETS),
-        "waiting": _runner_lags(found),
+        "waiting": runner_lags(found),
         "modes": {each.runner for each in found.streaming},
         "reconciliation": None,
         "figures": [],
@@ -187,37 +196,50 @@ def lag_values(runtime: Runtime) -> dict[str, Any]:
             "in_flight": each.in_flight,
             "available": each.available,
         }
-        for each in _runner_lags(found)
+        for each in runner_lags(found)
     ]
     return {"buses": lines, "targets": len(found.targets), "pending": sum(each.count for each in found.pending)}
 
 
-def _runner_lags(current: Status) -> list[RunnerLag]:
+def runner_lags(current: Status) -> list[RunnerLag]:
+    """Return the lag and the flow of each runner on each of its buses."""
     waiting: dict[tuple[str, str], RunnerLag] = {}
     for partition in current.partitions:
         key = partition.runner, partition.bus
-        before = waiting.get(key, RunnerLag(*key, 0, 0, 0, "", _catch_up_text(current, *key)))
-        waiting[key] = RunnerLag(
-            *key,
-            _sum(before.lag, partition.lag),
-            _sum(before.in_flight, partition.in_flight),
-            _sum(before.available, partition.available),
-            before.gap or partition.gap,
-            before.drains,
+        before = waiting.get(key, RunnerLag(*key, 0, 0, 0, "", ""))
+        waiting[key] = replace(
+            before,
+            lag=_sum(before.lag, partition.lag),
+            in_flight=_sum(before.in_flight, partition.in_flight),
+            available=_sum(before.available, partition.available),
+            gap=before.gap or partition.gap,
         )
-    return list(waiting.values())
+    flows: dict[tuple[str, str], list[PartitionFlow]] = {key: [] for key in waiting}
+    for each in current.flows:
+        flows.setdefault((each.runner, each.bus), []).append(each)
+    return [_with_flow(each, flows[key]) for key, each in waiting.items()]
 
 
-def _catch_up_text(current: Status, runner: str, bus: str) -> str:
-    """Return, as text, when the lag of a runner will be zero, which depends on its slowest partition."""
-    flows = [each for each in current.flows if (each.runner, each.bus) == (runner, bus)]
-    if any(each.grows for each in flows):
-        return "growing"
+def _with_flow(lag: RunnerLag, flows: Sequence[PartitionFlow]) -> RunnerLag:
+    """Return a runner's lag with its flow. Its lag is zero when that of its slowest partition is."""
+    capacities = [each.capacity for each in flows if each.capacity is not None]
     known = [each.drains_in_seconds for each in flows if each.drains_in_seconds is not None]
-    if len(known) < len(flows) or not known:
-        return "not known yet"
-    longest = max(known)
-    return f"in {seconds(longest)}" if longest else "up to date"
+    drains_in = None
+    if any(each.grows for each in flows):
+        drains = "growing"
+    elif len(known) < len(flows) or not known:
+        drains = "not known yet"
+    else:
+        drains_in = max(known)
+        drains = f"in {seconds(drains_in)}" if drains_in else "up to date"
+    return replace(
+        lag,
+        drains=drains,
+        drains_in=drains_in,
+        published=sum(each.published for each in flows),
+        settled=sum(each.settled for each in flows),
+        capacity=sum(capacities) if capacities and len(capacities) == len(flows) else None,
+    )
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

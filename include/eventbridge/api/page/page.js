@@ -5,8 +5,10 @@ const find = document.querySelector(".search input");
 const zones = { utc: document.getElementById("utc"), local: document.getElementById("local") };
 const two = (value) => String(value).padStart(2, "0");
 const local = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+const isLocal = () => localStorage.getItem("zone") === "local";
 const showTimes = () => {
-  const zone = localStorage.getItem("zone") === "local" ? "local" : "utc";
+  const zone = isLocal() ? "local" : "utc";
+  for (const each of document.querySelectorAll("[data-zone]")) each.textContent = isLocal() ? "local time" : "UTC";
   for (const [name, button] of Object.entries(zones)) button?.setAttribute("aria-pressed", String(name === zone));
   for (const each of document.querySelectorAll("time[datetime]")) {
     each.dataset.utc ??= each.textContent;
@@ -16,9 +18,42 @@ const showTimes = () => {
 for (const [name, button] of Object.entries(zones)) {
   if (!button) continue;
   button.hidden = false;
-  button.addEventListener("click", () => { localStorage.setItem("zone", name); showTimes(); });
+  button.addEventListener("click", () => {
+    if ((name === "local") !== isLocal()) for (const each of timeInputs()) each.value = converted(each.value, name === "local");
+    localStorage.setItem("zone", name);
+    showTimes();
+  });
 }
+
+// A time is typed in the zone that is shown, and sent in UTC; an age, or a time with an offset, stays as it is.
+const timeInputs = (form = document) => form.querySelectorAll("input[data-time]");
+const converted = (text, toLocal) => {
+  const at = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?$/.test(text.trim()) && new Date(text.trim().replace(" ", "T") + (toLocal ? "Z" : ""));
+  if (!at || isNaN(at)) return text;
+  return toLocal ? local(at) : at.toISOString().slice(0, 19);
+};
+if (isLocal()) for (const each of timeInputs()) each.value = converted(each.value, true);
+document.addEventListener("submit", (event) => {
+  if (isLocal()) for (const each of timeInputs(event.target)) each.value = converted(each.value, false);
+});
 showTimes();
+
+// A form that counts shows about how many events it chooses, half a second after the last change.
+const counting = document.querySelector("form[data-count]");
+let wait = 0;
+counting?.addEventListener("input", () => {
+  clearTimeout(wait);
+  wait = setTimeout(async () => {
+    if (!counting.checkValidity()) return;
+    const query = new URLSearchParams(new FormData(counting));
+    if (isLocal()) for (const each of timeInputs(counting)) query.set(each.name, converted(each.value, false));
+    query.set("count", "1");
+    const response = await fetch(`${counting.action}?${query}`).catch(() => null);
+    if (!response?.ok) return;
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    document.getElementById("estimate").replaceChildren(...page.getElementById("estimate").childNodes);
+  }, 500);
+});
 
 // Keys: / finds; j and k choose a row of the list, Enter opens it.
 const rows = () => [...document.querySelectorAll("table.list tbody tr:has(a)")];
@@ -76,9 +111,11 @@ const refresh = async () => {
   const response = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
   if (!response?.ok) return;
   const next = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("live");
-  if (next && next.innerHTML !== part.dataset.last) {
+  if (!next) return location.reload(); // it has ended
+  if (next.innerHTML !== part.dataset.last) {
     part.dataset.last = next.innerHTML;
     part.replaceChildren(...next.childNodes);
+    part.querySelectorAll("figure.chart").forEach(addTip);
     showTimes();
   }
 };
@@ -108,17 +145,21 @@ playground?.addEventListener("input", (event) => {
   pause = setTimeout(testTyped, chosen ? 0 : 500, chosen);
 });
 
-// A chart shows the values of the time below the pointer, as its table has them.
-for (const figure of document.querySelectorAll("figure.chart")) {
+// A chart shows the values of the time below the pointer, as its table has them, and marks the time.
+document.querySelectorAll("figure.chart").forEach(addTip);
+function addTip(figure) {
   const [svg, table] = [figure.querySelector("svg"), figure.querySelector("table")];
   const tip = figure.insertBefore(document.createElement("output"), figure.querySelector("details"));
-  tip.className = "quiet";
+  const mark = svg.appendChild(document.createElementNS(svg.namespaceURI, "path"));
+  mark.setAttribute("class", "line line1");
+  const all = table.tBodies[0].rows;
+  const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
     const across = ((event.clientX - box.left) / box.width * 410 - 3) / 360;
-    const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
-    const all = table.tBodies[0].rows;
-    const row = all[Math.min(Math.max(Math.round(across * (all.length - 1)), 0), all.length - 1)];
-    tip.value = [...row.cells].map((cell, at) => (at ? `${names[at]} ${cell.textContent || "none"}` : cell.textContent)).join(", ");
+    const at = Math.min(Math.max(Math.round(across * (all.length - 1)), 0), all.length - 1);
+    mark.setAttribute("d", `M${(360 * at) / Math.max(1, all.length - 1)} 0V100`);
+    tip.value = [...all[at].cells].map((cell, number) => (number ? `${names[number]} ${cell.textContent || "no value"}` : `${cell.textContent} UTC`)).join(", ");
   });
+  svg.addEventListener("pointerleave", () => { tip.value = ""; mark.removeAttribute("d"); });
 }

@@ -1,4 +1,4 @@
-"""Serves the read-only pages (overview, event, rules, targets, dead letters, actions, event types) and the login."""
+"""Serves the read-only pages (overview, event, rules, targets, dead letters, event types) and the login."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from eventbridge.api.page.period import period_of
 from eventbridge.api.page.render import render
 from eventbridge.api.page.search_box import page_for
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
-from eventbridge.api.payloads import HIDDEN, can_see_payloads, visible_actions
-from eventbridge.control.actions import action_page
+from eventbridge.api.payloads import HIDDEN, can_see_payloads
 from eventbridge.event.json_document import write_document
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
-from eventbridge.views.schemas import MAX_RULES, field_users, schema_page, schemas_named
+from eventbridge.views.schemas import MAX_RULES, field_users, newest_changes, schema_page, schemas_named
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
@@ -215,15 +214,10 @@ def _page(request: Request, token: Viewer, name: str, values: dict[str, Any]) ->
 
 
 _LISTED = 100
-
-
-@router.get("/actions")
-def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor: str = "") -> Response:
-    """Return the actions of operators, the newest first."""
-    page = run_for_caller(
-        request, lambda runtime: visible_actions(request, action_page(runtime, _LISTED, cursor or None))
-    )
-    return render(request, "actions", {"viewer": found, "actions": page.actions, "cursor": page.cursor})
+#: The maximum numbers of fields of a type, and of changes on a bus, that one page shows.
+_FIELDS, _CHANGES = 60, 20
+#: The maximum number of fields that a page of fields leaves out; databases and lists have far fewer.
+_MAX_OFFSET = 1_000_000
 
 
 @router.get("/schemas")
@@ -241,12 +235,28 @@ def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -
 
 
 @router.get("/schemas/{type:path}")
-def schema(request: Request, found: _Viewer, type: str) -> Response:
-    """Return the fields of a type on each bus: types, null rates, examples, and the rules that use them."""
+def schema(
+    request: Request, found: _Viewer, type: str, after: Annotated[int, Query(ge=0, le=_MAX_OFFSET)] = 0
+) -> Response:
+    """Return a page of the fields of a type on each bus: types, null rates, examples, changes, and the rules that use
+    them.
+    """
 
     def load(runtime: Runtime) -> dict[str, Any]:
         known = schemas_named(runtime, type, examples=can_see_payloads(request))
-        return {"schemas": [(each, *field_users(runtime, each)) for each in known]}
+        fields = [(each, field) for each in known for field in each.fields]
+        shown = fields[after : after + _FIELDS]
+        parts = [
+            (
+                each,
+                [field for of, field in shown if of is each],
+                newest_changes(each, _CHANGES),
+                *field_users(runtime, each),
+            )
+            for each in known
+            if any(of is each for of, _ in shown)
+        ]
+        return {"parts_of": parts, "following": after + _FIELDS if len(fields) > after + _FIELDS else None}
 
     values = {"viewer": found, "type": type, "hidden": "" if can_see_payloads(request) else HIDDEN, "most": MAX_RULES}
     return render(request, "schema", values | run_for_caller(request, load))

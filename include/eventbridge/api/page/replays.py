@@ -34,25 +34,31 @@ from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import PREVIEW_FILES, survey
 from eventbridge.routing.compile_process import compilation
+from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.archive_estimate import estimate
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 Word = Literal["pause", "resume", "cancel"]
 _LISTED = 100
+#: The maximum number of targets that the form lists; with more, names are typed.
+_MAX_CHOICES = 200
 
 
 @dataclass(frozen=True)
 class ReplayForm:
     """The form of a replay; a field that is not filled in is "".
 
-    `rules` and `targets` are names, separated by commas or blanks.
+    `rules` and `targets` are names, separated by commas or blanks; `only` is one target as `<rule>/<target>`, which
+    replaces them.
     """
 
     bus: str = ""
     since: Annotated[str, Query(alias="from")] = ""
     until: Annotated[str, Query(alias="to")] = ""
+    only: str = ""
     rules: str = ""
     targets: str = ""
     pattern: str = ""
@@ -62,18 +68,27 @@ class ReplayForm:
     skip_delivered: str = ""
     rate: str = ""
 
+    @property
+    def chosen_names(self) -> tuple[list[str], list[str]]:
+        """The names of the chosen rules and targets."""
+        if self.only:
+            rule, _, target = self.only.partition("/")
+            return [rule], [target]
+        return _names(self.rules), _names(self.targets)
+
     def replay_request(self) -> WrittenReplayRequest:
         """Return the request of the form. Raises UserError for a malformed rate."""
         try:
             rate = float(self.rate) if self.rate else None
         except ValueError:
             raise UserError(f"{self.rate!r} is not a rate. Write a number of deliveries a second") from None
+        rules, targets = self.chosen_names
         return WrittenReplayRequest(
             self.bus,
             since=self.since,
             until=self.until,
-            rules=_names(self.rules),
-            targets=_names(self.targets),
+            rules=rules,
+            targets=targets,
             pattern=self.pattern,
             sql=self.sql,
             as_of=self.as_of or "current",
@@ -88,23 +103,49 @@ def _names(text: str) -> list[str]:
 
 
 @router.get("/replay")
-async def preview(request: Request, found: _Viewer, form: Annotated[ReplayForm, Depends()]) -> Response:
-    """Return the form and, once it names a bus, the preview of the replay; changes nothing."""
+async def preview(
+    request: Request, found: _Viewer, form: Annotated[ReplayForm, Depends()], count: str = ""
+) -> Response:
+    """Return the form and, once it names a bus, the preview of the replay; changes nothing.
 
-    values = await run_expensive(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, form)))
+    With `count`, the page has an estimate from the ledger instead, for which no file is read.
+    """
+
+    def load(runtime: Runtime) -> dict[str, Any]:
+        return _preview(runtime, form, is_counted=bool(count))
+
+    values = await run_expensive(request, lambda: run_for_caller(request, load))
     return render(request, "replay_form", {"viewer": found} | values)
 
 
-def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
-    values: dict[str, Any] = {"form": form_values(form), "buses": sorted(runtime.rule_set().buses)}
+def _preview(runtime: Runtime, form: ReplayForm, *, is_counted: bool = False) -> dict[str, Any]:
+    rules = runtime.rule_set()
+    choices = _choices(rules)
+    values: dict[str, Any] = {"form": form_values(form), "buses": sorted(rules.buses), "choices": choices}
+    names, targets = form.chosen_names
+    one = "/".join((*names, *targets))
+    if len(names) == len(targets) == 1 and any(one in of_bus for of_bus in choices.values()):
+        values["form"] |= {"only": one, "rules": "", "targets": ""}
     if not form.bus:
         return values
     try:
-        replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
+        replay_request = form.replay_request().read(runtime.ledger.now(), rules)
+        if is_counted:
+            return values | {"estimate": estimate(runtime, form.bus, form.since, form.until, names, targets)}
         compilation.wait()
         return values | {"survey": survey(runtime, replay_request, PREVIEW_FILES), "max_files": PREVIEW_FILES}
     except UserError as error:  # a wrong value in the form, which is shown again
         return values | {"message": str(error)}
+
+
+def _choices(rules: RuleSet) -> dict[str, list[str]]:
+    """Return the targets of enabled rules as `<rule>/<target>`, by bus; none if they are too many for a list."""
+    found: dict[str, list[str]] = {}
+    for name, rule in rules.enabled().items():
+        found.setdefault(rule.bus, []).extend(f"{name}/{target}" for target in rule.targets)
+        if sum(map(len, found.values())) > _MAX_CHOICES:
+            return {}
+    return {bus: sorted(found[bus]) for bus in sorted(found)}
 
 
 @router.post("/replay")
