@@ -201,7 +201,7 @@ def test_a_block_is_written_as_its_deliveries_would_be(database: Database, tmp_p
     """However a payload is written: spaces, escapes, members twice, in another order, or missing."""
     if "key" in fields:
         database.run("CREATE UNIQUE INDEX by_id ON orders (id)")
-    requests = requests_of(*ODD, *({"id": f"B-{number}", "amount": number} for number in range(1_500)))
+    requests = requests_of(*({"id": f"B-{number}", "amount": number} for number in range(1_500)), *ODD)
     query = "SELECT delivery_id, id, amount, note FROM orders ORDER BY delivery_id"
     assert all(each.accepted for each in delivered(database, tmp_path, requests, fields))
     alone = database.rows(query)
