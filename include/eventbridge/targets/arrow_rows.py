@@ -21,8 +21,13 @@ import pyarrow as pa
 from eventbridge.targets.lines import views_of
 from eventbridge.targets.table_fields import decimal_of
 
-#: The names of columns that are added, because they come from events.
-_NEW_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+#: The names of columns that are added, because they come from events; the others are those of Delta and Iceberg for
+#: metadata, and hide it from readers, or cannot be read.
+_NEW_NAME: Final = re.compile(
+    r"(?!_(?:file|pos|deleted|spec_id|partition|row_id|last_updated_sequence_number|change_type|change_ordinal"
+    r"|commit_version|commit_timestamp|commit_snapshot_id|metadata)$)[a-z_][a-z0-9_]{0,62}",
+    re.ASCII | re.IGNORECASE,
+)
 #: The maximum number of columns of a table to which columns are added.
 MAX_COLUMNS: Final = 200
 #: The number of payloads that are decoded at a time.
@@ -41,6 +46,15 @@ class ConvertedRows:
     table: pa.Table
     rejected: dict[int, str]
     added: list[pa.Field] = field(default_factory=list)
+
+    def without(self, unfit: Mapping[int, str]) -> ConvertedRows:
+        """Return the rows without some, by their numbers in `table`, which are rejected as well."""
+        if not unfit:
+            return self
+        payloads = [number for number in range(self.table.num_rows + len(self.rejected)) if number not in self.rejected]
+        rejected = self.rejected | {payloads[number]: why for number, why in unfit.items()}
+        kept = [number for number in range(self.table.num_rows) if number not in unfit]
+        return ConvertedRows(self.table.take(pa.array(kept, pa.int64())), rejected, self.added)
 
 
 @dataclass(frozen=True)
@@ -158,7 +172,7 @@ class RowConverter:
                 "new_columns: ignore or add"
             )
         if not _NEW_NAME.fullmatch(unknown):
-            return f"{shown} cannot be the name of a column. Write letters, digits and _ only"
+            return f"{shown} cannot be the name of a column. Write letters, digits and _ only, and none of metadata"
         if (like := next((name for name in names if name.lower() == unknown.lower()), None)) is not None:
             return f"{shown} differs from the column {like!r} only in case. Write it in the same way"
         return (

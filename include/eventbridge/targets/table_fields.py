@@ -17,6 +17,7 @@ from eventbridge.rules.vocabulary import NEW_COLUMNS
 COLUMN_TYPES: Final = ("string", "long", "double", "boolean", "timestamp", "date", "binary")
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),\s?(\d{1,2})\)", re.ASCII)
 _MAX_DIGITS: Final = 38
+_NOT_IN_FOLDERS: Final = ("binary", "double")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _NAME_REMEDY: Final = "Write letters, digits and _ only, and no digit first"
 
@@ -57,7 +58,10 @@ def read_table_fields(fields: Fields, transform: Transform | None) -> dict[str, 
     columns = _read_columns(fields)
     partition_by = fields.names("partition_by", ())
     for name in partition_by:
-        if name not in columns:
+        if columns.get(name) in _NOT_IN_FOLDERS:
+            what = f"{name!r} has the type {columns[name]}, whose values are no names of folders"
+            fields.add_to("partition_by", what, "Name columns of other types")
+        elif name not in columns:
             what = f"{name!r} is not among the columns with which the table is created"
             fields.add_to("partition_by", what, "Give it a type in columns, or remove it")
     what = "{} applies to single deliveries, but the rows of a table are written together"

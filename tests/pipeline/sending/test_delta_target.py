@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, Schema, write_deltalake
 from demo.s3_server import S3Server
 from pipeline.delivering import Sending, settled
 from pipeline.dying import DIED, DONE, push_that_dies
@@ -183,6 +184,90 @@ def test_a_row_that_violates_a_constraint_is_rejected_alone(lake: Lake) -> None:
     assert response.error == "the row violates the constraint 'small' of the table"
     assert "4711" not in str(first)
     assert sorted(row["id"] for row in lake.rows()) == ["98", "99"]
+
+
+def test_an_invariant_and_a_computed_column_reject_single_rows(lake: Lake) -> None:
+    """The table computes the column itself, and the row that gives it a value is rejected, or loses it."""
+    invariant = {"delta.invariants": json.dumps({"expression": {"expression": "n > 3"}})}
+    computed = {"delta.generationExpression": "n * 2"}
+    lake.create(
+        Schema([Field("n", "long", metadata=invariant), Field("g", "long", nullable=False, metadata=computed)])  # type: ignore[arg-type]  # as pa.Schema
+    )
+    span = span_of({"n": 1}, {"n": 5}, {"n": 6, "g": 12}, {"n": 7})
+    found, again = lake.send(span), lake.send(span)
+    ignored = lake.send(span_of({"n": 8, "g": 1}), "new_columns: ignore")
+
+    ids = span.delivery_ids.to_pylist()
+    assert {ids.index(each): response.error for each, response in found.rejected.items()} == {
+        0: "the row violates the invariant of the column 'n' of the table",
+        2: "the table computes the column 'g'. Let the transform leave it out, or write new_columns: ignore",
+    }
+    assert set(again.rejected) == set(found.rejected)
+    assert ignored.rejected == {}
+    assert sorted((row["n"], row["g"]) for row in lake.rows()) == [(5, 10), (7, 14), (8, 16)]
+
+
+def test_a_value_that_is_too_long_for_a_folder_rejects_its_row_alone(lake: Lake) -> None:
+    """As that of a partition; all other texts are kept, also those that end a line."""
+    texts = ["a/b", "..", "a\nb", "\u2028", "%2e", "\0", "x" * 250]
+    fields = "columns: {id: string}, partition_by: [id]"
+    span = span_of({"id": "x" * 300}, *({"id": text} for text in texts), {"id": "\u00e4" * 50})
+    found = lake.send(span, fields)
+
+    ids = span.delivery_ids.to_pylist()
+    assert (found.response.accepted, set(found.rejected)) == (True, {ids[0], ids[-1]})
+    assert "the value for 'id' is too long for the name of a folder" in str(found.rejected[ids[0]].error)
+    assert sorted(row["id"] for row in lake.rows()) == sorted(texts)
+
+
+def test_no_row_counts_as_stored_if_the_log_forgot_which_were_rejected(lake: Lake) -> None:
+    """Its columns are others by then, so that the table would reject none."""
+    table = lake.create(configuration={"delta.logRetentionDuration": "interval 0 seconds"})
+    span = span_of({"id": "a"}, {"id": "b", "city": "Ulm"})
+    first = lake.send(span)
+    same = lake.send(span)
+    write_deltalake(table, pa.table({"city": ["Bonn"]}), mode="append", schema_mode="merge")
+    table.create_checkpoint()
+    until = now() + timedelta(seconds=30)
+    while (lake.path / "_delta_log" / f"{1:020}.json").exists() and now() < until:
+        table.cleanup_metadata()
+    again = lake.send(span)
+
+    ids = span.delivery_ids.to_pylist()
+    assert set(first.rejected) == set(same.rejected) == {ids[1]}
+    assert set(again.rejected) == set(ids)
+    assert "its log no longer shows which" in str(again.rejected[ids[1]].error)
+    assert [row["id"] for row in lake.rows() if row["id"]] == ["a"]
+
+
+def test_a_table_that_stays_open_is_read_anew_now_and_then(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 50 spans, or deltalake takes longer for each; after a minute, or it would miss that the table was made
+    anew."""
+    opened: list[str] = []
+
+    class Opened(DeltaTable):
+        def __init__(self, uri: str, **options: Any) -> None:
+            opened.append(uri)
+            super().__init__(uri, **options)
+
+    monkeypatch.setattr(delta, "DeltaTable", Opened)
+    monkeypatch.setattr(delta, "_MAX_USES", 3)
+    lake.create()
+    later = timedelta(0)
+    locations = TargetLocations((lake.folder,), ())
+    with closing(open_target("r", lake.rule(), lake.connection, lambda: now() + later, (), locations)) as target:
+        for _ in range(6):
+            assert target.deliver_span(span_of({"id": "a"}), now() + timedelta(seconds=60)).response.accepted
+        assert len(opened) == 2
+        shutil.rmtree(lake.path)
+        lake.create(pa.schema([("n", pa.int64())]))
+        for _ in range(8):
+            lake.send(span_of({"n": 1}))
+        later = timedelta(minutes=2)
+        found = target.deliver_span(span_of({"n": 2}), now() + timedelta(minutes=3))
+
+    assert (found.response.error, found.rejected) == (None, {})
+    assert sorted(row["n"] for row in lake.rows()) == [1] * 8 + [2]
 
 
 def test_a_table_that_cannot_be_written_is_tried_again(lake: Lake) -> None:
@@ -429,6 +514,7 @@ def test_a_table_in_s3_is_never_where_the_store_is(lake: Lake, prefix: str) -> N
         ("table: x, columns: {a: string, A: long}", "is there twice"),
         ("table: x, columns: {}", "columns is empty"),
         ("table: x, columns: {a: string}, partition_by: [b]", "'b' is not among the columns"),
+        ("table: x, columns: {a: double}, partition_by: [a]", "whose values are no names of folders"),
         ("table: x, delivery_id: a b", "is not the name of a column"),
         ("table: x, new_columns: maybe", "new_columns"),
         ("table: x, maintain: 1h", "maintain must be a duration from 1d to 30d"),

@@ -173,6 +173,8 @@ def test_names_that_a_table_should_not_get_are_refused() -> None:
     rows = converted([("City", pa.string())], {"city": "x"}, {"a b": 1}, {"V": 1}, {"v": 1}, many, new_columns="add")
     assert "'city' differs from the column 'City' only in case" in rows.rejected[0]
     assert "'a b' cannot be the name of a column" in rows.rejected[1]
+    metadata = converted([], {"_file": 1}, {"_Change_Type": 1}, {"_id": 1}, new_columns="add")
+    assert (list(metadata.rejected), metadata.added) == ([0, 1], [pa.field("_id", pa.int64())])
     assert "'v' differs from the column 'V' only in case" in rows.rejected[3]
     assert f"would get more than {MAX_COLUMNS} columns" in rows.rejected[4]
     assert rows.table.num_columns == MAX_COLUMNS

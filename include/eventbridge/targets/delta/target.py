@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 from deltalake.exceptions import (
     CommitFailedError,
     DeltaError,
@@ -36,9 +36,10 @@ from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.targets.arrow_rows import ConvertedRows, RowConverter, arrow_type, is_text
-from eventbridge.targets.delta.constraints import VIOLATED, reject_violations
+from eventbridge.targets.delta.constraints import VIOLATED, computed_columns, reject_computed, reject_violations
 from eventbridge.targets.delta.fields import DeltaFields, folder_of, obstacle_of
 from eventbridge.targets.open import TargetSetup
+from eventbridge.targets.partitions import reject_long_partitions
 from eventbridge.targets.protocol import DeliverySpan, Request, SpanResponse
 
 #: The maximum number of deliveries that `deliver` writes in one transaction.
@@ -47,6 +48,12 @@ _MAX_TOGETHER: Final = 100
 _MAX_CONFLICTS: Final = 5
 #: How long a table that is created keeps the ids of transactions: a span is not sent again after so long.
 _KEPT_TRANSACTIONS: Final = "interval 90 days"
+#: How many times, and for how long, the state of an open table is only brought up to date. Each commit adds to its size
+#: in memory, and it does not show that the table was removed and made anew.
+_MAX_USES: Final = 50
+_MAX_AGE: Final = timedelta(minutes=1)
+#: One commit in so many also removes expired files of the log, because looking for them takes as long as a commit.
+_CLEANED: Final = 10
 #: The fields of a commit by which the rejected rows of a span are found again.
 _SPAN: Final = "eventbridge_span"
 _REJECTED: Final = "eventbridge_rejected"
@@ -54,6 +61,10 @@ _REJECTED: Final = "eventbridge_rejected"
 _SEARCHED: Final = (64, 1_024, None)
 #: The application id of the transactions that claim upkeep; their version is the time in seconds.
 _MAINTAINED: Final = "eventbridge:maintain"
+_FORGOTTEN: Final = (
+    "the table has rows of the span of this delivery, but its log no longer shows which. Look for the delivery's row, "
+    "and redrive the delivery if it is missing. Set delta.logRetentionDuration to longer than deliveries may wait"
+)
 _MAX_TEXT: Final = 500
 
 
@@ -71,13 +82,23 @@ class Place:
     timeout_seconds: float = 30.0
     _clients: S3Clients | None = None
 
-    def options(self) -> dict[str, str]:
+    def options(self) -> Mapping[str, str]:
         """Return the options for the table's storage, with credentials that are valid now."""
         if self.access is None:
             return {}
         if self._clients is None:
             self._clients = S3Clients(self.access, attempts=1, read_seconds=self.timeout_seconds)
         return self._clients.object_store_options(self.timeout_seconds)
+
+
+@dataclass
+class _Opened:
+    """A table that stays open between spans."""
+
+    table: DeltaTable
+    options: Mapping[str, str]
+    at: datetime
+    uses: int = 0
 
 
 class DeltaTarget:
@@ -89,7 +110,7 @@ class DeltaTarget:
         self._place = place
         self._rule = rule
         self._clock = clock
-        self._opened: tuple[DeltaTable, Mapping[str, str]] | None = None
+        self._opened: _Opened | None = None
         self.more_of_response = 0
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> SpanResponse | None:
@@ -169,7 +190,7 @@ class DeltaTarget:
             stored = table.transaction_version(app_id)
             if stored is not None:
                 self._sync_all()
-                return self._rejected_before(table, span, app_id) if stored else {}
+                return self._rejected_before(table, span, app_id, stored) if stored else {}
             rows = self._convert(table, span.delivery_ids, span.payloads)
             return self._write(table, rows, lambda rows: [(app_id, len(rows.rejected))])
 
@@ -206,7 +227,14 @@ class DeltaTarget:
 
     def _convert(self, table: DeltaTable, ids: pa.Array, payloads: pa.Array) -> ConvertedRows:
         schema, rule = self._columns(table), self._rule
-        return RowConverter(schema, rule.table, rule.delivery_id, rule.new_columns).convert(ids, payloads)
+        computed = computed_columns(schema)
+        for name in computed:  # the rows have no value there
+            schema = schema.set(schema.get_field_index(name), schema.field(name).with_nullable(True))
+        rows = RowConverter(schema, rule.table, rule.delivery_id, rule.new_columns).convert(ids, payloads)
+        rows = reject_long_partitions(rows, table.metadata().partition_columns)
+        if not computed:
+            return rows
+        return reject_computed(rows, computed, are_ignored=rule.new_columns == "ignore")
 
     def _columns(self, table: DeltaTable) -> pa.Schema:
         """Return the columns of the table. Raises TableUnusable if that of the delivery's id cannot hold it."""
@@ -243,11 +271,13 @@ class DeltaTarget:
         metadata: dict[str, str] = {}
         if rows.rejected and len(transactions) == 1:
             metadata = {_SPAN: transactions[0][0], _REJECTED: write_numbers(sorted(rows.rejected))}
+        cleans = (table.version() + 1) % _CLEANED == 0
         write_deltalake(
             table,
             rows.table,
             mode="append",
             schema_mode="merge" if rows.added else None,
+            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=None if cleans else False),
             commit_properties=CommitProperties(
                 custom_metadata=metadata,
                 app_transactions=[Transaction(app_id, version, now) for app_id, version in transactions],
@@ -256,14 +286,19 @@ class DeltaTarget:
         if self._place.folder is not None:
             _sync(self._place.folder, table.version())
 
-    def _rejected_before(self, table: DeltaTable, span: DeliverySpan, app_id: str) -> dict[int, str]:
-        """Return the rows that were rejected when the span was written, although its columns may be others now."""
+    def _rejected_before(self, table: DeltaTable, span: DeliverySpan, app_id: str, count: int) -> dict[int, str]:
+        """Return the `count` rows that were rejected when the span was written, although its columns may be others now.
+
+        If the log no longer shows them, and the table would reject another number now, all rows count as rejected.
+        """
         now = self._convert(table, span.delivery_ids, span.payloads).rejected
         for limit in _SEARCHED:
             for commit in table.history(limit):
                 if commit.get(_SPAN) == app_id:
                     why = "the row did not fit the columns that the table had"
                     return {number: now.get(number, why) for number in read_numbers(commit[_REJECTED])}
+        if len(now) != count:
+            return dict.fromkeys(range(len(span.delivery_ids)), _FORGOTTEN)
         return now
 
     def _current_table(self) -> DeltaTable:
@@ -280,16 +315,18 @@ class DeltaTarget:
             mode="ignore",
             partition_by=list(self._rule.partition_by),
             configuration={"delta.setTransactionRetentionDuration": _KEPT_TRANSACTIONS},
-            storage_options=self._place.options(),
+            storage_options=dict(self._place.options()),
         )
 
     def _table(self) -> DeltaTable:
-        options = self._place.options()
-        if self._opened is None or self._opened[1] != options:
-            self._opened = (DeltaTable(self._place.uri, storage_options=options), options)
+        options, now, opened = self._place.options(), self._clock(), self._opened
+        if opened is not None and opened.uses < _MAX_USES and now - opened.at < _MAX_AGE and opened.options == options:
+            opened.table.update_incremental()
         else:
-            self._opened[0].update_incremental()
-        return self._opened[0]
+            table = DeltaTable(self._place.uri, storage_options=dict(options))
+            self._opened = opened = _Opened(table, options, now)
+        opened.uses += 1
+        return opened.table
 
     def _missing(self) -> TableUnusable:
         return TableUnusable(
@@ -379,7 +416,7 @@ def read_numbers(text: str) -> Iterator[int]:
 def _sync(folder: Path, version: int) -> None:
     """Sync the files of a commit, and the folders that they are in, to the disk."""
     log = folder / "_delta_log" / f"{version:020}.json"
-    actions: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()]
+    actions: list[dict[str, Any]] = [json.loads(line) for line in log.read_bytes().splitlines()]
     files = [log, *(folder / unquote(action["add"]["path"]) for action in actions if "add" in action)]
     for path in dict.fromkeys([*files, *(file.parent for file in files), folder, folder.parent]):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
