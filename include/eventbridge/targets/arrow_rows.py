@@ -101,6 +101,17 @@ class RowConverter:
             table = table.take(pa.array(np.argsort(numbers)))
         return ConvertedRows(table, rejected, added)
 
+    @property
+    def problem_of_ids(self) -> str | None:
+        """Why the table cannot hold the ids of deliveries, or None if it can or has no column for them."""
+        name = self.delivery_id
+        if name not in self.schema.names or is_text(kind := self.schema.field(name).type):
+            return None
+        return (
+            f"the column {name!r} of the table {self.name!r} has the type {kind}, but gets the delivery's id, a text. "
+            "Name another column in delivery_id"
+        )
+
     def _decoder(self, schema: pa.Schema, *, any_as_text: bool = False) -> Callable[[bytes | memoryview], Any]:
         """Return a decoder to objects whose attributes `c0`, `c1`, ... are the values of the columns."""
         strict = self.new_columns != "ignore"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -14,17 +14,20 @@ _MAX_NAME: Final = 255
 _MAX_PATH: Final = 640
 
 
-def reject_long_partitions(rows: ConvertedRows, columns: Collection[str]) -> ConvertedRows:
-    """Return the rows without those whose texts in the columns of the partitions make a folder name too long."""
+def reject_long_partitions(rows: ConvertedRows, columns: Mapping[str, str]) -> ConvertedRows:
+    """Return the rows without those whose texts make a folder name too long.
+
+    `columns` are those whose values are in the names of folders, with what is before the value there.
+    """
     found: dict[int, str] = {}
     lengths = [0] * rows.table.num_rows
-    for name in columns:
+    for name, before in columns.items():
         if name not in rows.table.column_names or not is_text(rows.table.schema.field(name).type):
             continue
         known: dict[str | None, int] = {None: 0}
         for number, value in enumerate(rows.table[name].to_pylist()):
             if value not in known:
-                known[value] = len(quote(name, safe="")) + 1 + len(quote(value, safe=""))
+                known[value] = len(quote(before, safe="")) + 1 + len(quote(value, safe=""))
             lengths[number] += known[value]
             if known[value] > _MAX_NAME or lengths[number] > _MAX_PATH:
                 found.setdefault(

@@ -19,8 +19,10 @@ from pipeline.dying import DIED, DONE, push_that_dies
 from pipeline.iceberg_spans import now, opened, send_at_once, span_of
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestamptzType
 from services.iceberg import OwnCatalog, postgresql_catalog, rest_catalog, sqlite_catalog
 from services.postgresql import Postgresql
 
@@ -210,6 +212,7 @@ def test_a_missing_table_is_created_with_the_columns_of_the_rule(lake: OwnCatalo
     assert (created.response.error, created.rejected) == (None, {})
     table = lake.catalog.load_table("sales.orders")
     assert [each.name for each in table.spec().fields] == ["country"]
+    assert table.properties["write.metadata.delete-after-commit.enabled"] == "true"
     assert len(table.inspect.files()) == 2
     assert {(str(row["amount"]), row["at"].isoformat()) for row in lake.rows("sales.orders")} == {
         ("1.50", "2026-11-30T09:00:00+00:00")
@@ -443,6 +446,38 @@ def test_a_table_that_names_code_to_load_gets_no_row(lake: OwnCatalog, tmp_path:
     assert (found.response.accepted, found.response.error_class) == (False, "TableUnusable")
     assert "which names code to load. Remove it" in str(found.response.error)
     assert lake.rows("sales.orders") == []
+
+
+@on_sqlite
+def test_the_check_finds_a_table_that_takes_no_row(lake: OwnCatalog, tmp_path: Path) -> None:
+    """A column that cannot hold the delivery's id, and partitions for which a package is missing."""
+    lake.table("sales.numbered", Schema(NestedField(1, "delivery_id", LongType(), required=False)))
+    by_day = PartitionSpec(PartitionField(1, 1000, DayTransform(), "day"))
+    lake.table("sales.daily", Schema(NestedField(1, "at", TimestamptzType(), required=False)), partition_spec=by_day)
+    problems = {"sales.numbered": "has the type int64, but gets the delivery's id", "sales.daily": "pyiceberg-core"}
+    for name, problem in problems.items():
+        with closing(opened(lake.connection, tmp_path, table=name)) as target:
+            checked = target.check()  # type: ignore[attr-defined]
+            found = target.deliver_span(span_of({"at": "2026-11-30T10:00:00Z"}), now() + timedelta(seconds=30))
+        assert found is not None
+        assert problem in checked
+        assert (found.response.error_class, found.response.error) == ("TableUnusable", checked)
+
+
+@on_sqlite
+def test_a_value_that_is_too_long_for_a_folder_rejects_its_row_alone(lake: OwnCatalog, tmp_path: Path) -> None:
+    """As that of a partition, whose name may differ from that of the column."""
+    lake.catalog.drop_table("sales.orders")
+    by_id = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "by_id"))
+    lake.table("sales.orders", ORDERS, partition_spec=by_id)
+    texts = ["a/b", "..", "", "\u2028", "x" * 249]
+    span = span_of({"id": "x" * 250}, *({"id": text} for text in texts), {"id": "\u00e4" * 50}, {})
+    found = delivered(lake, tmp_path, span)
+
+    ids = span.delivery_ids.to_pylist()
+    assert (found.response.error, set(found.rejected)) == (None, {ids[0], ids[-2]})
+    assert "the value for 'id' is too long for the name of a folder" in str(found.rejected[ids[0]].error)
+    assert {row["id"] for row in lake.rows("sales.orders")} == {*texts, None}
 
 
 @on_sqlite

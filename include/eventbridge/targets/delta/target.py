@@ -35,7 +35,7 @@ from eventbridge.clients.s3.errors import what_it_is
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
-from eventbridge.targets.arrow_rows import ConvertedRows, RowConverter, arrow_type, is_text
+from eventbridge.targets.arrow_rows import ConvertedRows, RowConverter, arrow_type
 from eventbridge.targets.delta.constraints import VIOLATED, computed_columns, reject_computed, reject_violations
 from eventbridge.targets.delta.fields import DeltaFields, folder_of, obstacle_of
 from eventbridge.targets.open import TargetSetup
@@ -139,7 +139,7 @@ class DeltaTarget:
     def check(self) -> str | None:
         """Return why no row could be written, or None if the table is there or would be created; writes nothing."""
         try:
-            self._columns(self._table())
+            self._converter(self._table())
         except TableNotFoundError:
             return None if self._rule.creates else str(self._missing())
         except Exception as error:  # deltalake raises its own classes, OSError and others
@@ -226,26 +226,22 @@ class DeltaTarget:
         raise AssertionError("the loop ends by itself")
 
     def _convert(self, table: DeltaTable, ids: pa.Array, payloads: pa.Array) -> ConvertedRows:
-        schema, rule = self._columns(table), self._rule
-        computed = computed_columns(schema)
-        for name in computed:  # the rows have no value there
-            schema = schema.set(schema.get_field_index(name), schema.field(name).with_nullable(True))
-        rows = RowConverter(schema, rule.table, rule.delivery_id, rule.new_columns).convert(ids, payloads)
-        rows = reject_long_partitions(rows, table.metadata().partition_columns)
-        if not computed:
+        converter = self._converter(table)
+        rows = converter.convert(ids, payloads)
+        rows = reject_long_partitions(rows, {name: name for name in table.metadata().partition_columns})
+        if not (computed := computed_columns(converter.schema)):
             return rows
-        return reject_computed(rows, computed, are_ignored=rule.new_columns == "ignore")
+        return reject_computed(rows, computed, are_ignored=self._rule.new_columns == "ignore")
 
-    def _columns(self, table: DeltaTable) -> pa.Schema:
-        """Return the columns of the table. Raises TableUnusable if that of the delivery's id cannot hold it."""
+    def _converter(self, table: DeltaTable) -> RowConverter:
+        """Return the converter to rows of the table. Raises TableUnusable if it cannot hold the deliveries' ids."""
         rule, schema = self._rule, pa.schema(table.schema().to_arrow())
-        name = rule.delivery_id
-        if name in schema.names and not is_text(schema.field(name).type):
-            raise TableUnusable(
-                f"the column {name!r} of the table {rule.table!r} has the type {schema.field(name).type}, but gets the "
-                "delivery's id, a text. Name another column in delivery_id"
-            )
-        return schema
+        for name in computed_columns(schema):  # the rows have no value there
+            schema = schema.set(schema.get_field_index(name), schema.field(name).with_nullable(True))
+        converter = RowConverter(schema, rule.table, rule.delivery_id, rule.new_columns)
+        if (problem := converter.problem_of_ids) is not None:
+            raise TableUnusable(problem)
+        return converter
 
     def _write(
         self,

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Final
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import IcebergType
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
@@ -182,9 +184,27 @@ def create_table(catalog: Catalog, rule: IcebergFields) -> None:
     """Create the table of a rule, with optional columns. Raises TableAlreadyExistsError."""
     columns = {rule.delivery_id: "string"} | dict(rule.columns)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
-    with catalog.create_table_transaction(rule.table, schema) as creation, creation.update_spec() as spec:
+    # each append writes the list of all snapshots to a new file
+    properties = {TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true"}
+    creation = catalog.create_table_transaction(rule.table, schema, properties=properties)
+    with creation, creation.update_spec() as spec:
         for name in rule.partition_by:
             spec.add_identity(name)
+
+
+def folder_columns(metadata: TableMetadata) -> dict[str, str]:
+    """Return the columns whose values are in the names of the folders of data files, with the names of the partitions.
+
+    Raises ModuleNotFoundError if partitions are by other than whole values, and the package for them is missing.
+    """
+    found = {}
+    schema = metadata.schema()
+    for each in metadata.spec().fields:
+        if isinstance(each.transform, IdentityTransform):
+            found[schema.find_column_name(each.source_id) or ""] = each.name
+        elif not isinstance(each.transform, VoidTransform):
+            import_module("pyiceberg_core")
+    return found
 
 
 def add_columns(table: Table, columns: Iterable[pa.Field]) -> None:

@@ -51,6 +51,7 @@ from eventbridge.targets.iceberg.append import (
     commit_append,
     create_table,
     expire_snapshots,
+    folder_columns,
     has_rows,
     numbers_of_text,
     remove_files,
@@ -59,6 +60,7 @@ from eventbridge.targets.iceberg.append import (
 from eventbridge.targets.iceberg.catalog import catalog_opener, is_on_this_host, own_data_of, secrets_of
 from eventbridge.targets.iceberg.fields import IcebergFields
 from eventbridge.targets.open import TargetSetup
+from eventbridge.targets.partitions import reject_long_partitions
 from eventbridge.targets.protocol import DeliverySpan, Request, SpanResponse
 
 #: The maximum number of deliveries that `deliver` appends at once.
@@ -156,7 +158,7 @@ class IcebergTarget:
         """Return why no row could be appended, or None if the table is there; writes nothing."""
         self._may_create = False
         try:
-            self._loaded()
+            self._converter(self._loaded())
         except _Failed as failed:
             if self._rule.creates and isinstance(failed.__cause__, NoSuchTableError):
                 return None
@@ -216,13 +218,26 @@ class IcebergTarget:
 
     def _converted(self, span: DeliverySpan) -> _Append:
         table = self._loaded()
-        converter = RowConverter(
-            schema_to_pyarrow(table.schema(), include_field_ids=False),
-            self._rule.table,
-            self._rule.delivery_id,
-            self._rule.new_columns,
-        )
-        return _Append(span, table, self._guarded(lambda: converter.convert(span.delivery_ids, span.payloads)))
+        converter, columns = self._converter(table)
+
+        def rows() -> ConvertedRows:
+            return reject_long_partitions(converter.convert(span.delivery_ids, span.payloads), columns)
+
+        return _Append(span, table, self._guarded(rows))
+
+    def _converter(self, table: Table) -> tuple[RowConverter, Mapping[str, str]]:
+        """Return the converter to rows of a table, and which of their columns are in the names of folders."""
+        rule = self._rule
+        schema = self._guarded(lambda: schema_to_pyarrow(table.schema(), include_field_ids=False))
+        converter = RowConverter(schema, rule.table, rule.delivery_id, rule.new_columns)
+        try:
+            columns = folder_columns(table.metadata)
+        except ModuleNotFoundError:
+            what = "is partitioned by other than whole values, which needs the package pyiceberg-core. Install it"
+            raise _Failed("TableUnusable", f"{self._where} {what}") from None
+        if (problem := converter.problem_of_ids) is not None:
+            raise _Failed("TableUnusable", problem)
+        return converter, columns
 
     def _loaded(self) -> Table:
         """Return the table as it is now."""
