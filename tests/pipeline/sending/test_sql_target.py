@@ -279,6 +279,23 @@ def has_failed(sending: Sending) -> bool:
     return any(row["outcome"] == "retry_scheduled" for row in rows)
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_an_error_quotes_no_value_of_the_row(database: Database, tmp_path: Path) -> None:
+    """PostgreSQL's messages do, and callers without the right to payloads see errors."""
+    database.run("ALTER TABLE orders ADD COLUMN at timestamptz, ADD COLUMN n integer")
+    payloads = ({"amount": 'se"cret'}, {"at": "secret"}, {"at": "2026-13-secret"}, {"n": "99999999999"})
+    responses = delivered(database, tmp_path, requests_of(*payloads))
+
+    errors = [str(each.error).partition("refuses the row: ")[2] for each in responses]
+    assert errors == [
+        'invalid input syntax for type numeric: "..."',
+        'invalid input syntax for type timestamp with time zone: "..."',
+        'invalid input syntax for type timestamp with time zone: "..."',
+        'value "..." is out of range for type integer',
+    ]
+    assert {each.error_class for each in responses} == {"MessageRefused"}
+
+
 def test_members_without_a_column_are_refused_ignored_or_added(database: Database, tmp_path: Path) -> None:
     """As the rule says; a hostile name never becomes part of a statement."""
     odd = 'x"; DROP TABLE orders; --'

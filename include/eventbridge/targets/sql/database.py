@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ _EXTRAS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "tar
 #: Classes of SQLSTATEs about the values of a row: cardinality, data, integrity, WITH CHECK OPTION, and the limits of an
 #: index or of a nested value.
 _OF_VALUES: Final = ("21", "22", "23", "44", "54")
+#: The class of those whose messages quote a value, such as `invalid input syntax for type integer: "4711"`.
+_DATA: Final = "22"
+_QUOTED: Final = re.compile('".*"')
 #: Classes of SQLSTATEs about the session or the server, so that other rows fail as well: connection, transaction,
 #: login, rollback, resources, locks, operator intervention, system and internal errors.
 _OF_SERVER: Final = ("08", "25", "28", "3D", "40", "53", "55", "57", "58", "XX")
@@ -71,10 +75,16 @@ def class_of(error: SQLAlchemyError) -> str:
 
 
 def text_of(error: SQLAlchemyError) -> str:
-    """Return a database's message on one line, without the statement and its parameters."""
+    """Return a database's message on one line, without the statement, its parameters and the values of a row.
+
+    Callers without the right to payloads see it.
+    """
     orig = getattr(error, "orig", None)
     primary = getattr(getattr(orig, "diag", None), "message_primary", None)
-    return " ".join(str(primary or orig or error).split())[:_MAX_TEXT]
+    text = " ".join(str(primary or orig or error).split())
+    if (_state(error) or "").startswith(_DATA):
+        text = _QUOTED.sub('"..."', text)
+    return text[:_MAX_TEXT]
 
 
 def _state(error: SQLAlchemyError) -> str | None:
