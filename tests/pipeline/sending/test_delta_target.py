@@ -241,8 +241,8 @@ def test_no_row_counts_as_stored_if_the_log_forgot_which_were_rejected(lake: Lak
 
 
 def test_a_table_that_stays_open_is_opened_again_now_and_then(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 50 spans, or deltalake takes longer for each; after a minute, or it would miss that the table was made
-    again."""
+    """After 50 spans, or deltalake takes longer for each; after a minute, or it would miss that another table is
+    in its place."""
     opened: list[str] = []
 
     class Opened(DeltaTable):

@@ -49,7 +49,7 @@ _MAX_CONFLICTS: Final = 5
 #: How long a table that is created keeps the ids of transactions: a span is not sent again after so long.
 _KEPT_TRANSACTIONS: Final = "interval 90 days"
 #: How many times, and for how long, the state of an open table is only brought up to date. Each commit adds to its size
-#: in memory, and it does not show that the table was removed and made again.
+#: in memory, and it does not show that the table was removed and replaced by another.
 _MAX_USES: Final = 50
 _MAX_AGE: Final = timedelta(minutes=1)
 #: One commit in so many also removes expired files of the log, because looking for them takes as long as a commit.
