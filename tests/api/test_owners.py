@@ -67,7 +67,6 @@ def test_nothing_reveals_the_rules_of_others(delivered: Server, token: str, crm:
         **dict.fromkeys(("/actions", "/backtest", "/backtests", "/batches", "/batches/{batch_id}"), 403),
         "/backtests/{backtest_id}": 403,
         "/batches/{batch_id}/chunks/{chunk_id}": 403,
-        "/events": 400,  # without a bus
         **dict.fromkeys(("/request", "/rules/{name}/test", "/targets/{rule}/{name}/try"), 403),  # it shows a payload
         f"/rules/{OTHER}": 404,
     }

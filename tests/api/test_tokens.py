@@ -84,7 +84,9 @@ def test_the_ledger_has_no_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("create", "shop"), "Missing option '--scope'"),
+        (("create", "shop"), "a token without a scope allows nothing"),
+        (("create",), "name the token"),
+        (("create", "--portal", "--ttl", "7d"), "the portal shows the rules of one owner"),
         (("create", "shop", "--scope", "publish"), "unknown scope 'publish'"),
         (("create", "shop", "--scope", "delete:orders"), "unknown scope 'delete:orders'"),
         (("create", "shop", "--scope", "publish:order"), "Did you mean orders?"),

@@ -15,7 +15,7 @@ from eventbridge.api.buses import CACHED_SECONDS
 from eventbridge.api.payloads import set_payloads_right
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.control.api_tokens import valid_token
-from eventbridge.model.api import PAYLOADS, PUBLISH, READ, TOKEN_PREFIX, V1, ApiToken
+from eventbridge.model.api import PAYLOADS, PORTAL, PUBLISH, READ, TOKEN_PREFIX, V1, ApiToken
 from eventbridge.rules import RuleSet
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
@@ -64,6 +64,13 @@ async def caller(
     secret = credentials.credentials
     # Where another server mounts this application, that server's users are accepted too.
     token = await (access.caller(secret) if secret.startswith(TOKEN_PREFIX) else _user(request, access, secret))
+    if PORTAL in token.scopes:
+        raise CallRefused(
+            HTTPStatus.FORBIDDEN,
+            f"The token {token.name!r} opens the portal in a browser, and may make no call of the API. Create a token "
+            "for the program: eventbridge tokens create NAME --scope read",
+            code="scope_required",
+        )
     mark_authenticated(request, sees_rules=READ in token.scopes)
     limit_to_owners(request, token.owners)
     set_payloads_right(request, PAYLOADS in token.scopes)
@@ -141,6 +148,7 @@ OWNER_ROUTES = frozenset(
             "/page/lag.json",
             "/page/event",
             "/page/events",
+            "/page/find",
             "/page/request",
             "/page/rules",
         ),
@@ -159,6 +167,11 @@ def limit_to_owners(request: Request, owners: Collection[str] | None) -> None:
     request.state.owners = owners
 
 
+def limit_to_matched_events(request: Request) -> None:
+    """Of buses of other owners, show the caller only the events that rules of the caller's owners have matched."""
+    request.state.only_matched = True
+
+
 def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
     """Return what the caller may see of the installation. Raises CallRefused on a route that covers every owner."""
     owners: Collection[str] | None = getattr(request.state, "owners", None)
@@ -172,7 +185,7 @@ def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
             "Use a token without owners or, in Airflow, ask for the right to see all rules",
             code="owner_required",
         )
-    return runtime.restrict_to_owners(owners)
+    return runtime.restrict_to_owners(owners, only_matched=getattr(request.state, "only_matched", False))
 
 
 def check_publishes(token: ApiToken, name: str, rules: RuleSet) -> None:

@@ -23,7 +23,7 @@ from eventbridge.api.descriptions import DescribedApi
 from eventbridge.api.host_paths import HostPaths
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.middleware import BodyLimit, CheckedHeads, HeadAsGet, SafeHeaders
-from eventbridge.api.page import audit_log, backtests, batches, buses, calls, pages, redrives
+from eventbridge.api.page import audit_log, backtests, batches, buses, calls, pages, portal, redrives
 from eventbridge.api.page import operations as page_operations
 from eventbridge.api.page import replays as page_replays
 from eventbridge.api.page.render import login_response, refusal_response
@@ -64,6 +64,8 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.state.idempotency = Idempotency(runtime)
         app.state.buses = buses = Buses(runtime)
         app.state.consumers, app.state.waiting_consumers = consumers, _ = runtime.apart(), 0
+        for name in ("runtime", "reader", "operator", "access", "pools"):
+            setattr(for_partners.state, name, getattr(app.state, name))
         yield
         app.state.pools.close()
         await buses.close()
@@ -75,6 +77,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     own = (publish.router, hooks.router, handshake.router, queues.router, _own_router)
     for router in (*own, *_ROUTERS, pages.own_login):
         app.include_router(router)
+    for_partners = portal.add_portal(app, _bare_application(lifespan=None), PAGE_ROUTERS)
     return app
 
 
@@ -116,6 +119,20 @@ def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastA
 
 def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]], *dependencies: Any) -> FastAPI:
     """Return an application without routes, with the middleware and the error handlers."""
+    app = _bare_application(lifespan, *dependencies)
+    app.state.pools = CallPools()
+    app.add_middleware(HostPaths)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(CheckedHeads)
+    app.add_middleware(SafeHeaders)
+    return app
+
+
+def _bare_application(
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None, *dependencies: Any
+) -> FastAPI:
+    """Return an application without routes and middleware, with the error handlers."""
     app = DescribedApi(
         title="EventBridge for Airflow and Spark",
         version=__version__,
@@ -127,12 +144,6 @@ def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]
         openapi_url=None,  # `description` serves it to callers with a token
         redirect_slashes=False,  # behind a proxy that terminates TLS, a redirect would name http://
     )
-    app.state.pools = CallPools()
-    app.add_middleware(HostPaths)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(HeadAsGet)
-    app.add_middleware(CheckedHeads)
-    app.add_middleware(SafeHeaders)
     for kind in (CallRefused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refusal_response)
     app.add_exception_handler(NotLoggedIn, login_response)

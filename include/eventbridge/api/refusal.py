@@ -91,13 +91,15 @@ class BodyRefused(HTTPException):
     code = "invalid_body"
 
 
-def mark_authenticated(request: Request, *, sees_rules: bool = True) -> None:
+def mark_authenticated(request: Request, *, sees_rules: bool = True, sees_failures: bool = True) -> None:
     """Record that the caller is authenticated, and may see errors of the installation, of rule files if `sees_rules`.
 
-    Rule files may belong to several owners, so a caller that may only publish sees none of their text.
+    Rule files may belong to several owners, so a caller that may only publish sees none of their text. A caller from
+    outside the team, without `sees_failures`, sees neither these nor names of files, connections and addresses.
     """
     request.state.is_authenticated = True
     request.state.sees_rules = sees_rules
+    request.state.sees_failures = sees_failures
 
 
 def problem_response(request: Request, error: Exception) -> Response:
@@ -137,6 +139,7 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
     # a UserError here is an error in the server's configuration: a rule file, a connection
     if isinstance(error, InfrastructureError | OperatorError | UserError):
         of_rules = isinstance(error, RuleFileError)
+        known = known and request.state.sees_failures
         shown = known and (request.state.sees_rules or not of_rules)
         if not shown:
             log.error("%s %s: %s", request.method, request.url.path, error)

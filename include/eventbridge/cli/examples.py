@@ -101,6 +101,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "tokens create": (
         "tokens create shop --scope publish:orders --expires 90d",
         "tokens create dashboard --scope read --scope metrics",
+        "tokens create --owner shop --portal --ttl 7d",
     ),
     "tokens list": ("tokens list",),
     "tokens show": ("tokens show shop",),

@@ -16,42 +16,66 @@ app = typer.Typer(cls=Group, help="Create, list, show and revoke API tokens.", n
 @app.command()
 def create(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the token, such as the name of the program that uses it.")
-    ],
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of the token, such as the name of the program that uses it; optional with --portal.",
+        ),
+    ] = "",
     scope: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="publish:BUS",
             help="A permission; repeatable. publish:BUS or publish:*, consume:QUEUE or consume:*, "
             "metrics (GET /metrics), read, payloads (with read: see payloads), "
             "operate (pause, enable, redrive, replay).",
         ),
-    ],
+    ] = None,
     owner: Annotated[
         list[str] | None,
         typer.Option(metavar="OWNER", help="Only for the rules and buses of this owner; repeatable."),
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How long the token is valid, e.g. 90d; default: until you revoke it."),
+        typer.Option(
+            "--expires",
+            "--ttl",
+            metavar="TIME",
+            help="How long the token is valid, e.g. 90d; default: until you revoke it.",
+        ),
     ] = None,
+    portal: Annotated[
+        bool,
+        typer.Option(
+            "--portal",
+            help="Print a link to a page with the rules, events, targets and dead letters of one --owner, for --ttl. "
+            "It is read-only and without payloads, unless --scope payloads or --scope operate is given.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token and print it once; the ledger keeps only its hash."""
     from eventbridge.config.quantities import parse_duration
-    from eventbridge.control.api_tokens import create_token
+    from eventbridge.control.api_tokens import create_portal_token, create_token
 
     try:
         seconds = None if expires is None else parse_duration(expires)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--expires") from None
+    if not name and not portal:
+        raise typer.BadParameter("name the token, such as after the program that uses it", param_hint="NAME")
     with open_runtime(is_action=True) as runtime:
-        token, secret = create_token(runtime, name, scope, seconds, owner or ())
+        create = create_portal_token if portal else create_token
+        token, secret = create(runtime, name, scope or (), seconds, owner or ())
     if as_json:
-        show_document({"token": secret} | vars(token))
+        show_document({"link" if portal else "token": secret} | vars(token))
         return
     print_line(secret)
-    note(f"token {name} created with {', '.join(token.scopes)}. It is shown only once: store it with your secrets")
+    what = "the link is valid for everybody who has it" if portal else "store it with your secrets"
+    note(f"token {token.name} created with {', '.join(token.scopes)}. It is shown only once: {what}")
+    if portal:
+        end = f"{token.expires_at:%Y-%m-%d %H:%M} (UTC)"
+        note(f"valid until {end}; eventbridge tokens revoke {token.name} ends it before")
 
 
 @app.command("list", short_help="List tokens, without their secrets.")

@@ -18,6 +18,9 @@ from eventbridge.similar_names import similar
 
 PREFIX = "EVENTBRIDGE_"
 _DNS_NAME = re.compile(r"(?!-)[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
+#: An origin as a browser knows it, with `*` for any subdomain, as in the directive frame-ancestors.
+_WEB_ORIGIN = re.compile(r"https?://(\*\.)?(?!-)[a-z0-9-]+(\.[a-z0-9-]+)*(:\d{1,5})?", re.ASCII)
+_BASE_URL = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9._~/-]*)?", re.ASCII)
 _CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
@@ -78,6 +81,24 @@ def _read_origins(value: object) -> object:
     if wrong:
         raise ValueError(f"{wrong!r} is not a DNS name such as eventgrid.azure.net, or * for any sender")
     return names
+
+
+def _read_web_origins(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    found = tuple(each.lower() for each in re.split(r"[\s,]+", value.strip(" ,")) if each)
+    wrong = next((each for each in found if not _WEB_ORIGIN.fullmatch(each)), "")
+    if wrong:
+        raise ValueError(f"{wrong!r} is not the origin of a web page such as https://app.example.com, without a path")
+    return found
+
+
+def _read_base_url(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if not _BASE_URL.fullmatch(value):
+        raise ValueError(f"{value!r} is not a URL such as https://events.example.com, without a query")
+    return value.rstrip("/")
 
 
 def _read_words(value: object) -> object:
@@ -166,6 +187,12 @@ Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_rea
 
 
 Origins = Annotated[tuple[str, ...], BeforeValidator(_read_origins)]
+
+
+WebOrigins = Annotated[tuple[str, ...], BeforeValidator(_read_web_origins)]
+
+
+BaseUrl = Annotated[str, BeforeValidator(_read_base_url)]
 
 
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_read_words)]

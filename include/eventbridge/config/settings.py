@@ -16,6 +16,7 @@ from eventbridge.config.indirect import with_ledger_url
 from eventbridge.config.setting_types import (
     PREFIX,
     AirflowChanges,
+    BaseUrl,
     Count,
     Folder,
     FolderOrBucket,
@@ -28,6 +29,7 @@ from eventbridge.config.setting_types import (
     Seconds,
     Size,
     Uri,
+    WebOrigins,
     is_bucket_prefix,
     is_setting_name,
     setting,
@@ -343,6 +345,16 @@ class Settings(BaseModel):
         (),
         "DNS names",
         "Senders that get consent in the handshake of CloudEvents web hooks; `*` = any; not set = none.",
+    )
+    portal_url: BaseUrl = setting(
+        "http://127.0.0.1:8090",
+        "URL",
+        "Where partners reach `eventbridge serve`: the beginning of the links to the portal.",
+    )
+    portal_origins: WebOrigins = setting(
+        (),
+        "origins",
+        "Origins of the pages that may embed the portal in an iframe, such as https://app.example.com; not set = none.",
     )
     heartbeat_connection: str | None = setting(
         None,

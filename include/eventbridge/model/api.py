@@ -31,6 +31,9 @@ PAYLOADS: Final = "payloads"
 #: The scope to operate, for example to pause, enable or redrive; it names no bus.
 OPERATE: Final = "operate"
 
+#: The scope to open the portal of one owner. A token with it opens nothing else: neither the page nor the API.
+PORTAL: Final = "portal"
+
 #: The prefix of a scope that limits a token to an owner.
 OWNER: Final = "owner:"
 

@@ -46,7 +46,8 @@ class Openers:
 class Runtime:
     """The objects that every stage uses. The caller that opened the runtime closes it.
 
-    `rule_set` returns the rules and buses of `owners`, or of all owners if `owners` is None.
+    `rule_set` returns the rules and buses of `owners`, or of all owners if `owners` is None. If `only_matched`, events
+    of buses that belong to other owners are visible only if a rule of `owners` matched them.
     """
 
     settings: Settings
@@ -57,15 +58,19 @@ class Runtime:
     openers: Openers
     telemetry: Telemetry = NO_TELEMETRY
     owners: frozenset[str] | None = None
+    only_matched: bool = False
 
     def apart(self) -> Runtime:
         """Return a copy with its own connection to the ledger, which the caller closes."""
         ledger = Ledger.open(self.settings.ledger_url, clock=self.clock)
         return replace(self, ledger=ledger)
 
-    def restrict_to_owners(self, owners: Collection[str] | None) -> Runtime:
-        """Return a copy for a user who is limited to `owners`, or who is not limited if `owners` is None."""
-        return replace(self, owners=None if owners is None else frozenset(owners))
+    def restrict_to_owners(self, owners: Collection[str] | None, *, only_matched: bool = False) -> Runtime:
+        """Return a copy for a user who is limited to `owners`, or who is not limited if `owners` is None.
+
+        If `only_matched`, events of buses that belong to others are visible only if a rule of `owners` matched them.
+        """
+        return replace(self, owners=None if owners is None else frozenset(owners), only_matched=only_matched)
 
     def close(self) -> None:
         """Close the ledger's connections, and send the buffered telemetry."""

@@ -15,11 +15,13 @@ from eventbridge.runtime.runtime import Runtime
 class Visibility:
     """The names of the rules and buses that a user may see.
 
-    None means all, including those that no rule file defines any more.
+    None means all, including those that no rule file defines any more. Of the buses in `shared`, only the events that a
+    visible rule matched are visible.
     """
 
     rules: Collection[str] | None = None
     buses: Collection[str] | None = None
+    shared: Collection[str] = ()
 
     def rule(self, name: str | None) -> bool:
         """Return whether a rule is visible. Records without a rule are visible only to users who see all rules."""
@@ -36,7 +38,9 @@ class Visibility:
 
     def dead_letter(self, record: Mapping[str, Any]) -> bool:
         """Return whether a dead letter is visible. This depends on its rule or, if it has none, on its bus."""
-        return self.rule(record["rule"]) if record["rule"] else self.bus(record["bus"])
+        if record["rule"]:
+            return self.rule(record["rule"])
+        return self.bus(record["bus"]) and record["bus"] not in self.shared
 
 
 def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
@@ -55,6 +59,6 @@ def visibility_of(runtime: Runtime) -> Visibility:
         return Visibility()
     rules = runtime.rule_set()
     own = rules.buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS).owner in runtime.owners
-    return Visibility(
-        frozenset(rules.rules), frozenset(name for name in rules.buses if own or name != OPERATIONS_BUS.name)
-    )
+    buses = frozenset(name for name in rules.buses if own or name != OPERATIONS_BUS.name)
+    shared = (name for name in buses if runtime.only_matched and rules.buses[name].owner not in runtime.owners)
+    return Visibility(frozenset(rules.rules), buses, frozenset(shared))

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.errors import StoreError, UserError
@@ -20,7 +21,7 @@ from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.batch_files import cursor_at, files_from, rows_after
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.visibility import visibility_of
+from eventbridge.runtime.visibility import Visibility, visibility_of
 from eventbridge.store.columns import flags_of
 from eventbridge.store.parquet import parts_of, read_rows, read_table
 
@@ -92,6 +93,8 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
     seen = 0
     # Only normal batches: a replay has files with copies of the events that it sends again.
     archive = files_from(runtime, "buffer", "archive", cursor, bus=query.bus, batch_kind="normal")
+    visibility = visibility_of(runtime)
+    matched = _MatchedEvents(runtime, visibility) if query.bus in visibility.shared else None
     for count, file in enumerate(archive):
         if count == PAGE_FILES or seen >= PAGE_EVENTS:
             return EventPage(tuple(found), write_cursor(cursor_at(file)), tuple(unreadable))
@@ -100,8 +103,9 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
         if query.until is not None and file.planned_at >= query.until:
             continue
         try:
+            rows = None if matched is None else matched.rows(file.batch_id, file.path)
             count_of_file, fitting = _fitting(
-                runtime, query, file.path, after=rows_after(cursor, file), limit=limit + 1 - len(found)
+                runtime, query, file.path, after=rows_after(cursor, file), limit=limit + 1 - len(found), among=rows
             )
         except StoreError as error:
             unreadable.append(str(error))
@@ -136,11 +140,44 @@ def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
         raise UserError("Name a bus: you see the events of your own buses and of buses that your rules use")
 
 
+class _MatchedEvents:
+    """Finds the archived events that visible rules have matched, from the deliveries of their batches."""
+
+    def __init__(self, runtime: Runtime, visibility: Visibility) -> None:
+        self._runtime = runtime
+        self._rules = pa.array(sorted(visibility.rules or ()), pa.string())
+        self._batch = ""
+        self._known: dict[str, list[npt.NDArray[np.int64]]] = {}
+
+    def rows(self, batch_id: str, path: str) -> npt.NDArray[np.int64]:
+        """Return the rows of a batch's archive file whose events have a delivery of a visible rule."""
+        if batch_id != self._batch:  # the files of a batch follow each other
+            self._batch, self._known = batch_id, {}
+            for file in self._runtime.ledger.files.list_for_batch(batch_id, "delivery"):
+                if file.path is not None:
+                    self._add(file.path)
+        return np.unique(np.concatenate([np.empty(0, np.int64), *self._known.get(path, ())]))
+
+    def _add(self, path: str) -> None:
+        table = read_table(self._runtime.store, path, ["rule", "event_file", "event_row"])
+        table = table.filter(pc.is_in(table["rule"], value_set=self._rules))
+        for name in pc.unique(table["event_file"]).to_pylist():
+            rows = table.filter(pc.equal(table["event_file"], name))["event_row"]
+            self._known.setdefault(name, []).append(rows.to_numpy().astype(np.int64))
+
+
 def _fitting(
-    runtime: Runtime, query: EventQuery, path: str, *, after: int, limit: int
+    runtime: Runtime,
+    query: EventQuery,
+    path: str,
+    *,
+    after: int,
+    limit: int,
+    among: npt.NDArray[np.int64] | None = None,
 ) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
     """Return the number of events in a file, and the first `limit` matching ones after a row, each with its row.
 
+    If `among` is given, only these rows are searched.
     Only the columns that the filter needs are read for all events. Bodies, which contain the subject, are read only for
     events that meet all other conditions.
     """
@@ -151,6 +188,8 @@ def _fitting(
         fits = pc.and_(fits, pc.fill_null(pc.equal(table[name], value), False))
     rows = np.flatnonzero(flags_of(fits))
     rows = rows[rows > after]
+    if among is not None:
+        rows = np.intersect1d(rows, among)
     if query.subject is not None:
         rows = np.fromiter(islice(_read_with_subject(runtime, path, rows, query.subject), limit), np.int64)
     rows = rows[:limit]

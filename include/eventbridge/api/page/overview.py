@@ -13,6 +13,7 @@ from fastapi import Request
 from eventbridge.api.page.chart import counts_chart, latency_chart, sparkline
 from eventbridge.api.page.period import ShownPeriod, period_links
 from eventbridge.api.page.render import seconds
+from eventbridge.api.page.values import rules
 from eventbridge.api.payloads import visible_rule_on_hold
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.partitions import PartitionFlow
@@ -99,6 +100,14 @@ def overview_values(runtime: Runtime, request: Request, shown: ShownPeriod) -> d
     ]
     figures = _figures(runtime, period, recent.steps, found)
     return values | {"reconciliation": reconciliation_today(runtime), "charts": charts, "figures": figures}
+
+
+def portal_values(runtime: Runtime, request: Request) -> dict[str, Any]:
+    """Return what an owner sees first in the portal: its rules and their last hour, and what needs attention."""
+    found = status(runtime, batches=0)
+    found = replace(found, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in found.rules_on_hold))
+    own = [each for each in _findings(found) if each.kind in ("Rule", "Target")]
+    return rules(runtime, "", "") | {"findings": own}
 
 
 def _figures(runtime: Runtime, period: Period, steps: Sequence[Step], found: Status) -> list[Figure]:

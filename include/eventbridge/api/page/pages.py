@@ -13,7 +13,7 @@ from eventbridge.api.error_codes import CODES
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import values
 from eventbridge.api.page.forms import read_form, redirect_to
-from eventbridge.api.page.overview import lag_values, overview_values
+from eventbridge.api.page.overview import lag_values, overview_values, portal_values
 from eventbridge.api.page.period import period_of
 from eventbridge.api.page.render import render
 from eventbridge.api.page.search_box import page_for
@@ -38,6 +38,8 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 @asks_buses
 def overview(request: Request, token: _Viewer) -> Response:
     """Return the overview: lag, unhealthy targets, pending deliveries, and the newest batches."""
+    if token.is_portal:
+        return _page(request, token, "portal", run_for_caller(request, lambda runtime: portal_values(runtime, request)))
     return _page(
         request,
         token,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,7 +20,7 @@ from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import CallRefused, problem_response, refusal_of
 
 #: Nothing is loaded from other hosts, and all scripts are EventBridge's own files; only the page's own server may frame
-#: it, as Airflow does.
+#: it, as Airflow does, and the sites that may embed the portal.
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'self'"
@@ -28,6 +30,11 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
+
+
+#: The entries of the portal's navigation, and the forms of its sessions, by their paths.
+NAVIGATION: Final = frozenset({"", "events", "targets", "dead-letters", "rules"})
+_OWN_PATHS: Final = ("/open", "/logout")
 
 
 class FormRefused(CallRefused):
@@ -53,10 +60,34 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
     }
     # the server that mounts this one, for links to its pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
+    offered: list[re.Pattern[str]] | None = getattr(request.app.state, "offered", None)
+    given["offered"] = None if offered is None else NAVIGATION
     text = _templates().get_template(f"{name}.html").render(given | values)
-    headers = _HEADERS | {"content-security-policy": _POLICY}
+    policy = _POLICY
+    if offered is not None:
+        text = _without_others(text, given["root"], offered)
+        policy = " ".join([_POLICY, *request.app.state.runtime.settings.portal_origins])
+    headers = _HEADERS | {"content-security-policy": policy}
     # Half of a surrogate pair, which UTF-8 cannot hold, is shown as a question mark.
     return Response(text.encode("utf-8", "replace"), status, headers, "text/html; charset=utf-8")
+
+
+#: The links and forms of a page that lead below its root, which `{}` stands for.
+_LEADING: Final = r'<a\b(?P<link>[^>]*)\bhref="{0}(?P<href>[^"]*)"[^>]*>(?P<text>.*?)</a>' + (
+    r'|<form\b[^>]*\baction="{0}(?P<action>[^"]*)"[^>]*>.*?</form>'
+)
+
+
+def _without_others(text: str, root: str, offered: Sequence[re.Pattern[str]]) -> str:
+    """Return a page without its links and forms that lead to pages that are not offered; a link leaves its text."""
+
+    def keep(match: re.Match[str]) -> str:
+        path = re.split("[?#]", match["href"] if match["href"] is not None else match["action"])[0]
+        if any(each.match(f"/page{path}") for each in offered) or path in _OWN_PATHS:
+            return match[0]
+        return "" if match["text"] is None or "button" in match["link"] else match["text"]
+
+    return re.sub(_LEADING.format(re.escape(root)), keep, text, flags=re.DOTALL)
 
 
 def login_response(request: Request, error: Exception) -> Response:
@@ -64,7 +95,8 @@ def login_response(request: Request, error: Exception) -> Response:
     message, login = (error.message, error.login) if isinstance(error, NotLoggedIn) else ("", "")
     if login:
         return render(request, "elsewhere", {"message": message, "login": login}, HTTPStatus.UNAUTHORIZED)
-    return render(request, "login", {"message": message}, HTTPStatus.UNAUTHORIZED)
+    name = "login" if getattr(request.app.state, "offered", None) is None else "portal_open"
+    return render(request, name, {"message": message}, HTTPStatus.UNAUTHORIZED)
 
 
 def refusal_response(request: Request, error: Exception) -> Response:

@@ -32,7 +32,7 @@ def page_for(runtime: Runtime, text: str, period: dict[str, str]) -> str:
         return f"/rules/{quote(rule, safe='')}"
     if rule in rules and target in rules[rule].destinations:
         return f"/targets/{quote(rule, safe='')}/{quote(target, safe='')}"
-    if _BEGINNING.fullmatch(text):
+    if runtime.owners is None and _BEGINNING.fullmatch(text):  # an id of a batch concerns every owner
         kinds: tuple[tuple[str, Callable[[], str]], ...] = (
             ("/batches/", lambda: find_batch(runtime, text)),
             ("/replays/", lambda: find_replay(runtime, text).replay_id),

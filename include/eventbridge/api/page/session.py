@@ -7,13 +7,14 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 
-from eventbridge.api.access import Access, check_general_scope, limit_to_owners
+from eventbridge.api.access import Access, check_general_scope, limit_to_matched_events, limit_to_owners
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page.attention import attention
 from eventbridge.api.payloads import set_payloads_right
@@ -46,7 +47,7 @@ class Viewer:
     see events, requests and responses. If `can_log_out`, the page itself keeps the login, and has a button to log out.
     `owners` are the owners whose rules and buses are shown, and `acts_for` are those whose rules and buses may be
     changed;
-    None means all.
+    None means all. If `is_portal`, the user has a link to the portal, which is valid until `expires_at`.
     """
 
     name: str
@@ -58,6 +59,8 @@ class Viewer:
     can_see_payloads: bool = False
     owners: frozenset[str] | None = None
     acts_for: frozenset[str] | None = None
+    is_portal: bool = False
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,10 @@ class TokenGate:
         token = await token_of(request, secret)
         operates = OPERATE in token.scopes
         owners = None if token.owners is None else frozenset(token.owners)
-        key = hashlib.sha256(f"form of {secret}".encode()).hexdigest()
         payloads = PAYLOADS in token.scopes
-        return Viewer(token.name, key, operates, operates, can_see_payloads=payloads, owners=owners, acts_for=owners)
+        return Viewer(
+            token.name, form_key(secret), operates, operates, can_see_payloads=payloads, owners=owners, acts_for=owners
+        )
 
     async def rights_of_user(self, request: Request) -> ApiToken | None:
         """Return None, because this server has tokens but no users."""
@@ -143,11 +147,18 @@ class TokenGate:
         return ""
 
 
+def form_key(secret: str) -> str:
+    """Return the key that the forms of a login contain, which is as secret as its token."""
+    return hashlib.sha256(f"form of {secret}".encode()).hexdigest()
+
+
 async def viewer(request: Request) -> Viewer:
     """Return the user of the page. Raises NotLoggedIn, or CallRefused for a user who may not see it."""
     gate: Gate = request.app.state.gate
     found = await gate.viewer(request)
-    mark_authenticated(request)
+    mark_authenticated(request, sees_failures=not found.is_portal)
+    if found.is_portal:
+        limit_to_matched_events(request)
     request.state.viewer = found
     limit_to_owners(request, found.owners)
     set_payloads_right(request, found.can_see_payloads)
@@ -194,13 +205,13 @@ def keep(response: Response, request: Request, secret: str) -> None:
         secret,
         max_age=KEPT_SECONDS,
         path=root(request),
-        secure=_is_https(request),
+        secure=is_https(request),
         httponly=True,
         samesite="strict",
     )
 
 
-def _is_https(request: Request) -> bool:
+def is_https(request: Request) -> bool:
     """Return whether the browser's request was encrypted, even if a proxy terminates TLS."""
     headers = request.headers
     forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from eventbridge.model.why import (
     Landing,
     RuleChange,
     RuleResult,
+    SearchExtent,
     SeenCondition,
     Step,
     Why,
@@ -95,25 +96,45 @@ def why(
     messages = {
         position: found for position, found in _group_by_position(search.run()).items() if visibility.bus(position.bus)
     }
-    positions = [position for position in uncommitted if position not in messages and visibility.bus(position.bus)]
+    positions = [
+        position
+        for position in uncommitted
+        if position not in messages and visibility.bus(position.bus) and position.bus not in visibility.shared
+    ]
     before: list[BeforeStart] = []
     if not messages and not positions:
         found_before = messages_before_start(runtime, event_id, buses, search.notes)
-        before = [each for each in found_before if visibility.bus(each.position.bus)]
+        before = [
+            each
+            for each in found_before
+            if visibility.bus(each.position.bus) and each.position.bus not in visibility.shared
+        ]
     if not messages and not positions and not before:
         delivery = delivery_bytes(event_id)
         if delivery is None:
-            raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
+            message = _not_matched(event_id) if runtime.only_matched else _not_found(event_id, bus, search)
+            raise (PartlySearched if search.unreadable else NotFoundError)(message)
         found = find_delivery(runtime, delivery, search.wanted.since, search.wanted.until)
         search.unreadable += found.unreadable
         if found.event_id is None or not visibility.rule(found.rule or ""):
-            message = _not_found(event_id, bus, search) + _not_delivered(found)
+            message = (
+                _not_matched(event_id)
+                if runtime.only_matched
+                else _not_found(event_id, bus, search) + _not_delivered(found)
+            )
             raise (PartlySearched if search.unreadable else NotFoundError)(message)
         result = why(runtime, found.event_id, bus=bus, since=since, until=until, max_unmatched=max_unmatched, rule=rule)
         return replace(result, notes=(delivery_note(delivery, found), *result.notes))
     asked = _RuleChoice(current, max_unmatched, rule)
     results = [_result(runtime, position, found, asked, search.unreadable) for position, found in messages.items()]
     results = [_only_visible(each, visibility) for each in results]
+    if runtime.only_matched:
+        found_here = _only_matched(runtime, event_id, results, rule)
+        if not found_here and not positions and not before:
+            raise (PartlySearched if search.unreadable else NotFoundError)(_not_matched(event_id))
+        # no notes and no extent of the search, because both count the events of others
+        extent, unreadable = SearchExtent(0, 0, 0, None, None), tuple(dict.fromkeys(search.unreadable))
+        return Why(event_id, found_here, tuple(positions), tuple(before), extent, (), unreadable)
     return Why(
         event_id=event_id,
         events=tuple(results),
@@ -174,6 +195,8 @@ def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     """Return the bodies of the archived messages with an id, in the order in which `why` returns the messages."""
     search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
+    if visibility.shared:  # only `why` knows which events the caller's rules matched
+        return []
     messages = _group_by_position(search.run())
     return [
         bytes_as_text(found[0].record["body"]) for position, found in messages.items() if visibility.bus(position.bus)
@@ -193,6 +216,43 @@ def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
         deliveries=tuple(each for each in result.deliveries if visibility.rule(each.rule)),
         steps=tuple(each for each in result.steps if each.rule is None or visibility.rule(each.rule)),
     )
+
+
+def _only_matched(
+    runtime: Runtime, event_id: str, results: Sequence[EventResult], rule: str | None
+) -> tuple[EventResult, ...]:
+    """Return the messages that a visible rule matched, or whose bus belongs to an owner of the caller.
+
+    They are returned without the batches of runners that deliver only for rules of others.
+    """
+    shared, runners = visibility_of(runtime).shared, runtime.rule_set().runners()
+    if rule is not None and results:  # the other rules decide too whether the event may be seen
+        seen = {each.position for each in why(runtime, event_id, max_unmatched=0).events}
+    else:
+        seen = {each.position for each in results if each.position.bus not in shared or _is_matched(each)}
+    return tuple(_only_of_runners(each, runners) for each in results if each.position in seen)
+
+
+def _is_matched(event: EventResult) -> bool:
+    """Return whether a rule of a result has a delivery of the event, or has matched it and will have one."""
+    return bool(event.deliveries) or any(
+        each.matched and each.enabled and each.change != "added" and (each.where is None or each.where_met)
+        for each in event.rules
+    )
+
+
+def _only_of_runners(event: EventResult, runners: Collection[str]) -> EventResult:
+    others = {each.batch_id for each in event.landings if each.runner not in runners}
+    return replace(
+        event,
+        landings=tuple(each for each in event.landings if each.batch_id not in others),
+        steps=tuple(each for each in event.steps if each.rule is not None or each.batch_id not in others),
+    )
+
+
+def _not_matched(event_id: str) -> str:
+    """Return the same text whether only others have the event, or nobody has."""
+    return f"no event or delivery of your rules has the id {event_id!r}"
 
 
 def _current_rules(runtime: Runtime) -> RuleSet | None:
