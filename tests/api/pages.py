@@ -17,7 +17,18 @@ from eventbridge.client import EventBridgeClient
 
 OWN = {"sec-fetch-site": "same-origin"}
 #: Files of the pages, and redirects.
-NO_PAGES = {"/api.js", "/page.js", "/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run", "/find"}
+NO_PAGES = {
+    "/api.js",
+    "/page.js",
+    "/lag.json",
+    "/lag.js",
+    "/style.css",
+    "/theme.js",
+    "/chunk",
+    "/run",
+    "/find",
+    "/events/export",
+}
 #: A path of each page, with `{dead_letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
 EXAMPLES = {
     "": "",

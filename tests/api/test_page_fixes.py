@@ -87,6 +87,8 @@ def test_an_operator_fixes_a_rule_and_its_dead_letters(desk: Server, window: Pag
     expect(window.get_by_text("adress").last).to_be_visible()
     file = desk.installation.folder / "rules" / "letters.yaml"
     file.write_text(file.read_text().replace("adress", "address"))
+    transform = window.get_by_label("Transform of post")
+    transform.fill(transform.input_value().replace("adress", "address"))
     window.get_by_label("Pattern").fill('{"type": ["letter.written"], "data": {"kind": ["business"]}}')
     window.get_by_role("button", name="Test", exact=True).click()
     expect(window.get_by_text("The pattern does not match")).to_be_visible()
@@ -95,9 +97,9 @@ def test_an_operator_fixes_a_rule_and_its_dead_letters(desk: Server, window: Pag
     assert not post.exists(), "a test delivers nothing"
 
     window.goto(f"{desk.url}/page/event?id=letter-1")
-    window.get_by_role("link", name="Resend to all targets").click()
-    expect(window.get_by_text("1 would be replayed")).to_be_visible()
-    window.get_by_role("button", name="Start replay").click()
+    window.get_by_label("Resend to all targets").click()
+    window.get_by_role("button", name="Resend now").first.click()
+    expect(window.get_by_role("heading", name="Replay")).to_be_visible()
     desk.installation.replay(window.url.rpartition("/")[2])
     assert post.read_text().count("Long Street 1") == 1
 
@@ -125,14 +127,13 @@ def test_the_timeline_has_request_and_response_of_each_attempt(desk: Server, win
     """Escaped; a request that cannot be rendered is explained; without the right, payloads are marked as hidden."""
     window.goto(f"{desk.url}/page/event?id=letter-1")
     attempt = window.get_by_role("listitem").filter(has_text="notices / desk attempt 1 200")
-    attempt.get_by_text("response").click()
-    expect(attempt.locator("pre")).to_have_text(HOSTILE)
-    attempt.get_by_role("link", name="Request of attempt 1 at notices / desk").click()
-    expect(window.locator("pre").first).to_contain_text("Long Street 1")
-    expect(window.get_by_role("heading", name="As rendered when the event was routed")).to_be_visible()
+    attempt.get_by_role("link", name="Request and response of attempt 1 at notices / desk").click()
+    request, response = (window.locator("section.card").filter(has_text=each) for each in ("as rendered", "1 attempt"))
+    expect(request.locator("pre")).to_contain_text("Long Street 1")
+    expect(response.locator("pre")).to_have_text(HOSTILE)
     window.goto(f"{desk.url}/page/request?id=letter-1&rule=letters&target=post")
-    expect(window.get_by_role("alert")).to_contain_text("curl commands exist only for the type http")
-    assert window.title() == "Bad Request - EventBridge"
+    expect(window.get_by_text("curl commands exist only for the type http")).to_be_visible()
+    assert window.title() != "taken"  # no script of a response ran
 
     with desk.client(desk.installation.token("eyes", "read")) as eyes:
         (event,) = eyes.get("/v1/events/letter-1").json()["events"]

@@ -149,6 +149,7 @@ OWNER_ROUTES = frozenset(
             "/page/event",
             "/page/events",
             "/page/find",
+            "/page/events/export",
             "/page/request",
             "/page/rules",
         ),

@@ -24,6 +24,7 @@ from eventbridge.api.host_paths import HostPaths
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.middleware import BodyLimit, CheckedHeads, HeadAsGet, SafeHeaders
 from eventbridge.api.page import audit_log, backtests, batches, buses, calls, pages, portal, redrives
+from eventbridge.api.page import events as page_events
 from eventbridge.api.page import operations as page_operations
 from eventbridge.api.page import replays as page_replays
 from eventbridge.api.page.render import login_response, refusal_response
@@ -39,7 +40,18 @@ log = logging.getLogger(__name__)
 #: The routers of all pages except the login.
 PAGE_ROUTERS: Final = tuple(
     part.router
-    for part in (pages, audit_log, page_operations, backtests, batches, buses, calls, redrives, page_replays)
+    for part in (
+        pages,
+        page_events,
+        audit_log,
+        page_operations,
+        backtests,
+        batches,
+        buses,
+        calls,
+        redrives,
+        page_replays,
+    )
 )
 #: The routers of every application; a server that mounts the application has its own login and health check.
 _ROUTERS: Final = (

@@ -28,6 +28,7 @@ from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
 from eventbridge.control.try_target import check_target, curl_call, send_event
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
+from eventbridge.model.why import Step, Why
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.rules.sent import changed_rule_text, transform_text, yaml_text
 from eventbridge.runtime.runtime import Runtime
@@ -83,28 +84,46 @@ def request_of_delivery(
     target: str,
     event_id: Annotated[str, Query(alias="id")],
     delivery: str = "",
+    attempt: int = 0,
 ) -> Response:
-    """Return the request that was sent to a target for an event, and the current rule's request as a curl command."""
+    """Return the request to a target for an event beside the responses, and the current rule's request as curl.
+
+    The response to `attempt` comes first; without it, the last one.
+    """
 
     def load(runtime: Runtime) -> dict[str, Any]:
         require_payloads(request)
         trace = why(runtime, event_id, max_unmatched=0, rule=rule)
-        then = find_sent_request(runtime, (one for each in trace.events for one in each.deliveries), delivery)
+        deliveries = [one for each in trace.events for one in each.deliveries if one.target == target]
+        wanted = delivery or (deliveries[-1].delivery_id if deliveries else "")
+        then = find_sent_request(runtime, deliveries, wanted)
         body = first_body(runtime, trace)
+        attempts = _attempts(trace, wanted, attempt)
         try:
             if body is None:
                 raise NotFoundError(f"the event {event_id} is no longer in the archive, or cannot be read")
             made = curl_call(runtime, rule, target, body.encode("utf-8", "replace"), delivery)
         except (UserError, TransformFailed) as error:
             if then is not None:
-                return {"then": then, "made": None, "message": str(error)}
+                return {"then": then, "attempts": attempts, "made": None, "message": str(error)}
             if isinstance(error, TransformFailed):
                 raise UserError(f"The request cannot be rendered: {error}") from None
             raise
-        return {"then": then, "made": made}
+        return {"then": then, "attempts": attempts, "made": made}
 
     values = {"viewer": found, "event_id": event_id, "rule": rule, "target": target}
     return render(request, "request", values | run_for_caller(request, load))
+
+
+def _attempts(trace: Why, delivery: str, first: int) -> list[Step]:
+    """Return the attempts at a delivery: the one numbered `first`, then the others, the last one first."""
+    found = [
+        step
+        for each in trace.events
+        for step in each.steps
+        if step.what == "attempt" and step.delivery_id == delivery and step.attempt
+    ]
+    return sorted(found, key=lambda each: (each.attempt == first, each.attempt or 0), reverse=True)
 
 
 @router.get("/rules/{name}/test")

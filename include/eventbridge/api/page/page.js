@@ -96,6 +96,15 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "k") choose(-1);
 });
 
+// Chosen rows: the button of their form says how many there are; without a choice it is for all.
+document.addEventListener("change", ({ target }) => {
+  if (!target.dataset.count || !target.form) return;
+  const button = target.form.querySelector("button");
+  const count = [...target.form.elements].reduce((sum, each) => sum + (each.checked ? Number(each.dataset.count) : 0), 0);
+  button.dataset.all ??= button.textContent;
+  button.textContent = count ? `Redrive ${count.toLocaleString("en")} ...` : button.dataset.all;
+});
+
 // Copy: a button names the element whose text it copies.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from eventbridge.api.call_pools import asks_buses, reads_store
 from eventbridge.api.documents import DeadLetterQuery, run_for_caller
 from eventbridge.api.error_codes import CODES
-from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import values
 from eventbridge.api.page.forms import read_form, redirect_to
 from eventbridge.api.page.overview import lag_values, overview_values, portal_values
@@ -138,15 +137,6 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
         token,
         "dead_letter",
         run_for_caller(request, lambda runtime: values.dead_letter(runtime, request, name)),
-    )
-
-
-@router.get("/events")
-@reads_store
-def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Return the search form, and the archived events found by bus, type, source, subject or time."""
-    return _page(
-        request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, request, query))
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -17,7 +18,7 @@ from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import can_see_payloads, visible_selection
 from eventbridge.api.refusal import CallRefused
-from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
+from eventbridge.dead_letters.redrive_plan import Survey, begin_redrive, survey
 from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document, survey_document, visible_redrives
 from eventbridge.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.errors import UserError
@@ -27,6 +28,9 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _LISTED = 50
+#: The maximum number of dead letters, and of causes, that one form redrives.
+_MAX_NAMES: Final = 100
+_MAX_CAUSES: Final = 20
 
 
 @dataclass(frozen=True)
@@ -40,20 +44,41 @@ class RedriveForm:
     since: Annotated[str, Query(alias="from")] = ""
     until: Annotated[str, Query(alias="to")] = ""
     name: str = ""
+    cause: str = ""
     rate: str = ""
     everything: str = ""
     retransform: str = ""
     again: str = ""
 
-    def selection(self, runtime: Runtime, request: Request) -> Selection:
-        """Return the selection of dead letters. Raises UserError for an invalid value, or without a filter."""
-        names = (self.name,) if self.name else ()
-        times = (self.since, self.until)
-        wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)
-        found = wanted.read(runtime.ledger.now(), payloads=can_see_payloads(request))
-        if not found.chooses and not self.everything:
+    def selections(self, runtime: Runtime, request: Request) -> list[Selection]:
+        """Return the selections of dead letters: one for each cause or, without causes, one by the other fields.
+
+        `name` may have several names, and `cause` several causes, each a query string, separated by blanks. Raises
+        UserError for an invalid value, for too many, or without a filter.
+        """
+        names, causes = self.name.split(), self.cause.split()
+        if len(names) > _MAX_NAMES or len(causes) > _MAX_CAUSES:
+            raise UserError(f"choose at most {_MAX_NAMES} dead letters, or {_MAX_CAUSES} causes, at once")
+        written = [self._cause(each) for each in causes]
+        if not written:
+            times = (self.since, self.until)
+            written = [WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)]
+        now, payloads = runtime.ledger.now(), can_see_payloads(request)
+        found = [each.read(now, payloads=payloads) for each in written]
+        if not all(each.chooses for each in found) and not self.everything:
             raise UserError("no filter given. Fill in a filter, or tick All")
         return found
+
+    def _cause(self, text: str) -> WrittenSelection:
+        given = dict(parse_qsl(text))
+        rule, target, reason, error, since, until = map(given.get, ("rule", "target", "reason", "error", "from", "to"))
+        return WrittenSelection(rule, target, reason, error, since, until)
+
+    @property
+    def causes(self) -> list[str]:
+        """Each chosen cause in words."""
+        each = (dict(parse_qsl(text)) for text in self.cause.split())
+        return [f"{one.get('rule')}/{one.get('target')}: {one.get('reason')} {one.get('error', '')}" for one in each]
 
     def rate_per_second(self) -> float | None:
         """Return the rate, or None if it is unlimited. Raises UserError if it is not a number."""
@@ -66,7 +91,8 @@ class RedriveForm:
 @router.get("/redrive")
 async def preview(request: Request, found: _Viewer, form: Annotated[RedriveForm, Depends()]) -> Response:
     """Return the preview of a redrive with the form that starts it; changes nothing."""
-
+    chosen = {name: " ".join(request.query_params.getlist(name)) for name in ("name", "cause")}
+    form = replace(form, everything="" if any(chosen.values()) else form.everything, **chosen)
     values = await run_expensive(
         request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, form))
     )
@@ -75,8 +101,14 @@ async def preview(request: Request, found: _Viewer, form: Annotated[RedriveForm,
 
 def _preview(runtime: Runtime, request: Request, form: RedriveForm) -> dict[str, Any]:
     how = {"retransform": bool(form.retransform), "again": bool(form.again)}
-    seen = survey(runtime, form.selection(runtime, request), **how)
-    values = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
+    seen = Survey()
+    for each in form.selections(runtime, request):
+        one = survey(runtime, each, **how)
+        seen.taken += one.taken
+        seen.left += one.left
+        seen.damaged |= one.damaged
+    values: dict[str, Any] = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
+    values |= {"causes": form.causes, "count": seen.taken.total()}
     try:
         form.rate_per_second()
     except UserError as error:  # the page shows the form with the wrong rate
@@ -90,22 +122,25 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
     chosen = read_fields(RedriveForm, submitted)
     gate: Gate = request.app.state.gate
 
-    def start(runtime: Runtime) -> str:
+    def start(runtime: Runtime) -> list[str]:
         how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-        run = f"{gate.recorded_prefix}page, {submitted.viewer.name}, {uuid.uuid4()}"
-        return begin_redrive(
-            runtime, chosen.selection(runtime, request), run, rate=chosen.rate_per_second(), **how
-        ).redrive_id
+        rate = chosen.rate_per_second()
+        begun = []
+        for each in chosen.selections(runtime, request):
+            run = f"{gate.recorded_prefix}page, {submitted.viewer.name}, {uuid.uuid4()}"
+            begun.append(begin_redrive(runtime, each, run, rate=rate, **how).redrive_id)
+        return begun
 
     def page(runtime: Runtime) -> dict[str, Any]:
         values = {"viewer": submitted.viewer} | _preview(runtime, request, chosen)
         values.pop("message", None)  # the refusal shows the same reason
         return values
 
-    redrive_id: str = await run_expensive(request, lambda: run_form(request, start, "redrive", page))
-    error = await gate.carry_out("redrive", redrive_id, submitted.viewer.name)
-    if error:
-        raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {error}")
+    begun: list[str] = await run_expensive(request, lambda: run_form(request, start, "redrive", page))
+    for redrive_id in begun:
+        error = await gate.carry_out("redrive", redrive_id, submitted.viewer.name)
+        if error:
+            raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {error}")
     return redirect_to(request, "/redrives")
 
 

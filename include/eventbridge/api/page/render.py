@@ -21,9 +21,10 @@ from eventbridge.api.refusal import CallRefused, problem_response, refusal_of
 
 #: Nothing is loaded from other hosts, and all scripts are EventBridge's own files; only the page's own server may frame
 #: it, as Airflow does, and the sites that may embed the portal.
+#: The icon is a `data:` image within each page, so that it costs no request.
 _POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'self'"
+    "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
 )
 _HEADERS = {
     "x-content-type-options": "nosniff",

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Request
 
-from eventbridge.api.documents import DeadLetterQuery, dead_letter_named, rule_document, with_name
-from eventbridge.api.lists import SearchQuery
+from eventbridge.api.documents import MAX_DEAD_LETTERS, DeadLetterQuery, dead_letter_named, rule_document, with_name
 from eventbridge.api.page.chart import counts_chart, latency_chart, responses_chart, success_chart
-from eventbridge.api.page.period import DEFAULT, period_links, period_of
+from eventbridge.api.page.period import period_links, period_of
 from eventbridge.api.payloads import (
     HIDDEN,
     can_see_payloads,
@@ -23,7 +21,7 @@ from eventbridge.api.payloads import (
     visible_groups,
     visible_trace,
 )
-from eventbridge.dead_letters.reader import DeadLetter, read_dead_letter
+from eventbridge.dead_letters.reader import DeadLetter, DeadLetterGroup, read_dead_letter
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import REASONS
 from eventbridge.errors import NotFoundError
@@ -32,7 +30,6 @@ from eventbridge.event.json_text import plain
 from eventbridge.model.why import EventResult, RuleResult, Step
 from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.runtime.visibility import visibility_of
 from eventbridge.views.queues import queue_of_target
 from eventbridge.views.requests import recent_responses
 from eventbridge.views.rules import rule_text, rule_versions
@@ -253,18 +250,59 @@ def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
 
 
 def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
-    """Return the matching dead letters with their marks, and their groups by rule, target, reason and error."""
+    """Return the matching dead letters that are open, or were redriven, with their marks, and their causes."""
+    by = "letter" if request.query_params.get("by") == "letter" else "cause"
+    tab = "redriven" if request.query_params.get("tab") == "redriven" else "open"
+    if by == "cause":
+        query = replace(query, limit=MAX_DEAD_LETTERS)
     found, damaged = query.dead_letters(request, runtime)
     records = [visible_dead_letter(request, each) for each in found.records()]
     marks = Marks(runtime)
-    marked = [
+    every = [
         (with_name(each), marks.mark(dead_letter))
         for each, dead_letter in zip(records, found.dead_letters, strict=True)
     ]
+    marked = [(each, mark) for each, mark in every if (mark is not None) == (tab == "redriven")]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
-    shown = {"dead_letters": marked, "groups": visible_groups(records), "unreadable": unreadable}
-    by = "letter" if request.query_params.get("by") == "letter" else "cause"
-    return {"query": query, "reasons": REASONS, "cursor": found.cursor, "by": by} | shown
+    return {
+        "query": query,
+        "reasons": REASONS,
+        "cursor": found.cursor,
+        "by": by,
+        "tab": tab,
+        "counts": {
+            "open": sum(mark is None for _, mark in every),
+            "redriven": sum(mark is not None for _, mark in every),
+        },
+        "read": len(every),
+        "dead_letters": marked,
+        "causes": _causes([each for each, _ in marked]) if by == "cause" else [],
+        "unreadable": unreadable,
+    }
+
+
+@dataclass(frozen=True)
+class ShownCause:
+    """The dead letters with the same cause: how many there are, the times of the first and the last, and a sample."""
+
+    group: DeadLetterGroup
+    first: datetime
+    last: datetime
+    sample: str | None
+
+
+def _causes(records: list[dict[str, Any]]) -> list[ShownCause]:
+    of_cause: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
+    for each in records:
+        (group,) = visible_groups([each])
+        of_cause.setdefault((group.rule, group.target, group.reason, group.error), []).append(each)
+    found = []
+    for letters in of_cause.values():
+        (group,) = visible_groups(letters)
+        times = [each["last_attempt_at"] or each["arrived_at"] for each in letters]
+        sample = next((each["event_id"] for each in letters if each["event_id"]), None)
+        found.append(ShownCause(group, min(times), max(times), sample))
+    return sorted(found, key=lambda each: -each.group.count)
 
 
 def dead_letter(runtime: Runtime, request: Request, name: str) -> dict[str, Any]:
@@ -279,25 +317,6 @@ def dead_letter(runtime: Runtime, request: Request, name: str) -> dict[str, Any]
         "request": plain(found["request"]),
         "headers": _lines(found["request_headers"]) if can_see_payloads(request) else [],
         "attempts": [plain(each) | {"started_at": each["started_at"]} for each in found["attempts"]],
-    }
-
-
-def search(runtime: Runtime, request: Request, query: SearchQuery) -> dict[str, Any]:
-    """Return the query, and the events that it finds; without a time, those of the last day."""
-    shown = replace(query, since=query.since or DEFAULT)
-    given = [(name, value) for name, value in request.query_params.multi_items() if name not in ("cursor", "live")]
-    live = request.query_params.get("live") == "1"
-    visibility = visibility_of(runtime)
-    buses = [name for name in sorted(runtime.rule_set().buses) if visibility.bus(name)]
-    if runtime.owners is not None and not shown.bus:  # a caller who is limited to owners must name a bus
-        shown = replace(shown, bus=next(iter(buses), None))
-    return {
-        "query": replace(query, bus=shown.bus),
-        "found": shown.page(runtime),
-        "buses": buses,
-        "live": live,
-        "live_query": urlencode(given if live else [*given, ("live", "1")]),
-        "period_links": list(period_links(request)),
     }
 
 
