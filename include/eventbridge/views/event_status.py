@@ -92,7 +92,8 @@ class EventStatuses:
         self._visibility = visibility_of(runtime)
         self._known: dict[str, _Deliveries | None] = {}
         self._kept = 0
-        self._replays = runtime.ledger.replays.all()
+        replays = runtime.ledger.replays.all()
+        self._replays = [each for each in replays if self._visibility.all_rules(each.selection.get("rules", ()))]
         self.unreadable: list[str] = []
 
     def count(self, batch_id: str) -> int:
