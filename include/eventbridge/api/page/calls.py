@@ -1,4 +1,4 @@
-"""Serves the page that describes every call of the API, from openapi.json, with a form that sends it."""
+"""Serves the pages that describe the calls of the API, from openapi.json, each call with a form that sends it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.errors import NotFoundError
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
@@ -45,17 +46,28 @@ class ShownCall:
 
 
 @router.get("/api")
-def api(request: Request, found: Annotated[Viewer, Depends(viewer)]) -> Response:
-    """Return the description of every call, grouped by tag, and of the models of bodies and responses."""
+def api(
+    request: Request,
+    found: Annotated[Viewer, Depends(viewer)],
+    call: Annotated[str, Query(max_length=100)] = "",
+    model: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """Return one call or one model, with all models that it refers to; without either, the list of both.
+
+    Raises NotFoundError if there is no such call or model.
+    """
     document = request.app.openapi()
     schemas = document["components"]["schemas"]
-    values = {
-        "viewer": found,
-        "base": request.scope.get("root_path", ""),
-        "groups": call_groups(document),
-        "models": {name: (schemas[name].get("description", ""), _members(schemas[name])) for name in sorted(schemas)},
-    }
-    return render(request, "api", values)
+    values = {"viewer": found, "base": request.scope.get("root_path", "")}
+    if call:
+        shown, described = _find_call(document, call)
+        return render(request, "api_call", values | {"call": shown, "models": _shown_models(schemas, described)})
+    if model:
+        if model not in schemas:
+            raise NotFoundError(f"the API has no model {model!r}")
+        models = _shown_models(schemas, {"$ref": f"{_MODELS}{model}"})
+        return render(request, "api_model", values | {"name": model, "models": models})
+    return render(request, "api", values | {"groups": call_groups(document), "models": sorted(schemas)})
 
 
 @router.get("/api.js")
@@ -72,6 +84,37 @@ def call_groups(document: _Document) -> dict[str, list[ShownCall]]:
         for method, call in calls.items():
             found.setdefault(call["tags"][0], []).append(_shown_call(document, method.upper(), path, call))
     return dict(sorted(found.items()))
+
+
+def _find_call(document: _Document, name: str) -> tuple[ShownCall, _Document]:
+    for path, calls in document["paths"].items():
+        for method, call in calls.items():
+            if call["operationId"] == name:
+                return _shown_call(document, method.upper(), path, call), call
+    raise NotFoundError(f"the API has no call {name!r}")
+
+
+def _shown_models(schemas: _Document, described: Any) -> dict[str, tuple[str, list[Member]]]:
+    """Return the description and the members of the models that a description refers to, directly or indirectly."""
+    found: list[str] = []
+    waiting = _references(described)
+    while waiting:
+        name = waiting.pop(0)
+        if name not in found:
+            found.append(name)
+            waiting += _references(schemas[name])
+    return {name: (schemas[name].get("description", ""), _members(schemas[name])) for name in found}
+
+
+def _references(described: Any) -> list[str]:
+    if isinstance(described, Mapping):
+        own = described.get("$ref")
+        if isinstance(own, str):
+            return [own.removeprefix(_MODELS)] if own.startswith(_MODELS) else []
+        return [name for each in described.values() for name in _references(each)]
+    if isinstance(described, list):
+        return [name for each in described for name in _references(each)]
+    return []
 
 
 def _shown_call(document: _Document, method: str, path: str, call: _Document) -> ShownCall:
