@@ -230,6 +230,12 @@ def test_the_sensor_fails_with_the_reason_of_a_dead_letter(shop: Shop, monkeypat
     [
         ({"published_by": "publish"}, None, "the task 'publish' has published nothing in this run"),
         ({"published_by": "publish"}, {"bus": "orders", "count": 1_001, "events": []}, "at most 1,000"),
+        ({"published_by": "publish"}, [{"bus": "orders", "count": 600, "events": []}] * 2, "published 1,200 events"),
+        (
+            {"published_by": "publish"},
+            [{"bus": name, "count": 1} for name in "ab"],
+            "a and b. Use a sensor for each bus",
+        ),
         (
             {"published_by": "publish", "bus": "o"},
             {"bus": "orders", "count": 1, "events": [{}]},

@@ -69,9 +69,10 @@ class WaitForEventSensor(BaseSensorOperator):
 class WaitForDeliverySensor(BaseSensorOperator):
     """Waits until the deliveries of events have ended, and returns them. Fails, with the reason, on a dead letter.
 
-    The events are those that an earlier PublishEventsOperator published (`published_by`: its task id), or those with
-    the id or ids `event_id` on the bus `bus`. `rule` and `target` limit the deliveries; by default, all deliveries of
-    all rules must end. It fails if no rule delivers an event. `bus`, `event_id`, `rule` and `target` are templated.
+    The events are those that an earlier PublishEventsOperator, mapped or not, published (`published_by`: its task id),
+    or those with the id or ids `event_id` on the bus `bus`. `rule` and `target` limit the deliveries; by default, all
+    deliveries of all rules must end. It fails if no rule delivers an event. `bus`, `event_id`, `rule` and `target` are
+    templated.
     """
 
     template_fields: Sequence[str] = ("bus", "event_id", "rule", "target")
@@ -141,22 +142,28 @@ class WaitForDeliverySensor(BaseSensorOperator):
             if not ids or not all(ids):
                 raise AirflowFailException("event_id is empty. Give the id of an event, or a list of ids")
             return str(self.bus), [{"id": each} for each in ids]
-        published = context["ti"].xcom_pull(task_ids=self.published_by, key=PUBLISHED)
+        pulled = context["ti"].xcom_pull(task_ids=self.published_by, key=PUBLISHED)
+        # A mapped task has a value for each of its instances.
+        published = [each for each in (pulled if isinstance(pulled, list) else [pulled]) if each]
         if not published:
             raise AirflowFailException(
                 f"the task {self.published_by!r} has published nothing in this run. published_by must be the id of a "
                 "PublishEventsOperator that runs before this sensor"
             )
-        if self.bus not in (None, published["bus"]):
+        buses = sorted({str(each["bus"]) for each in published})
+        if len(buses) > 1:
             raise AirflowFailException(
-                f"the task {self.published_by!r} published to {published['bus']!r}, not {self.bus!r}"
+                f"the task {self.published_by!r} published to {' and '.join(buses)}. Use a sensor for each bus"
             )
-        if published["count"] > MAX_PUBLISHED:
+        if self.bus not in (None, buses[0]):
+            raise AirflowFailException(f"the task {self.published_by!r} published to {buses[0]!r}, not {self.bus!r}")
+        count = sum(each["count"] for each in published)
+        if count > MAX_PUBLISHED:
             raise AirflowFailException(
-                f"the task {self.published_by!r} published {published['count']:,} events. One sensor waits for at most "
+                f"the task {self.published_by!r} published {count:,} events. One sensor waits for at most "
                 f"{MAX_PUBLISHED:,}: publish fewer events in a task"
             )
-        return published["bus"], published["events"]
+        return buses[0], [event for each in published for event in each["events"]]
 
 
 def _time(since: datetime | str) -> datetime:
