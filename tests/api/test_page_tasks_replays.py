@@ -178,14 +178,17 @@ def test_a_time_is_typed_in_the_zone_that_is_shown(window: Page) -> None:
 
 
 def test_events_are_counted_without_a_script(browser: httpx.Client) -> None:
-    """By a button of the form of a replay, and of that of a backtest; a wrong value is explained."""
+    """By a button of the form of a replay, and of that of a backtest; a new form counts those of the last hour."""
     form = {"bus": "shop", "from": "1h", "only": "copies/backup", "count": "1"}
+    first = browser.get("/page/replay", params={"bus": "shop"}).text
     counted = browser.get("/page/replay", params=form).text
     nothing = browser.get("/page/replay", params=form | {"to": "40m"}).text
     wrong = browser.get("/page/replay", params=form | {"from": "yesterday"}).text
     backtest = browser.get("/page/backtest", params={"rule": "copies", "from": "1h"}).text
 
-    assert f"About {_DELIVERED} archived events" in counted
+    assert 'name="from" value="1h"' in first
+    for page in (first, counted):
+        assert f"About {_DELIVERED} archived events" in page
     assert "They matched 7 deliveries" in counted
     assert "Would be delivered" not in counted
     assert "No event landed in this period" in nothing

@@ -124,8 +124,11 @@ def test_what_is_typed_is_tested_once_the_typing_pauses(window: Page) -> None:
 
 @pytest.mark.parametrize("window", [False], indirect=True, ids=["no scripts"])
 def test_the_playground_works_by_its_button(window: Page) -> None:
-    """Without scripts: an event is picked and tested, and the fields keep what was typed."""
+    """Without scripts: the newest event is shown first; another is tested, and the fields keep their text."""
     playground(window)
+    newest = window.get_by_label("Event of the bus").locator("option").nth(1).get_attribute("value")
+    expect(window.get_by_label("Event of the bus")).to_have_value(str(newest))
+    expect(window.get_by_label("Event, one CloudEvent")).to_have_value(re.compile(f'"id": "{newest}"'))
     window.get_by_label("Event of the bus").select_option(label=_label_of(window, "o2"))
     window.get_by_label("Pattern, as in").fill("type: [order.paid]")
     window.get_by_text("Test", exact=True).click()

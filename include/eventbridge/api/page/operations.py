@@ -164,17 +164,20 @@ def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) ->
 def _playground(runtime: Runtime, request: Request, name: str, given: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of the playground, and what its form offers. Raises NotFoundError for an unknown rule.
 
-    An event or a target that was chosen after the form was loaded fills its field.
+    An event or a target that was chosen after the form was loaded fills its field. The first form has the newest event.
     """
     rules = runtime.rule_set()
     rule = find_rule(rules, name)
     names = list(rule.targets)
     target = given.get("target") or names[0]
     own_transform = transform_text(find_target(rules, name, target).transform)
+    shown = can_see_payloads(request)
+    newest = event_page(runtime, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events if shown else ()
     event_id, body = given.get("event", ""), given.get("body", "")
+    if newest and not event_id and "body" not in given:
+        event_id = newest[0].event_id
     if event_id and event_id != given.get("shown_event"):
         body = archived_event(request, runtime, event_id)
-    shown = can_see_payloads(request)
     own_pattern = yaml_text(rule.pattern)
     return {
         "pattern": given.get("pattern") or own_pattern,
@@ -185,7 +188,7 @@ def _playground(runtime: Runtime, request: Request, name: str, given: Mapping[st
         "own_transform": own_transform,
         "event": event_id,
         "body": body,
-        "newest": event_page(runtime, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events if shown else (),
+        "newest": newest,
         "written": rule_text(runtime, rules, name),
     }
 

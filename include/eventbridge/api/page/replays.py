@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -106,9 +106,10 @@ def _names(text: str) -> list[str]:
 async def preview(
     request: Request, found: _Viewer, form: Annotated[ReplayForm, Depends()], count: str = ""
 ) -> Response:
-    """Return the form and, once it names a bus, the preview of the replay; changes nothing.
+    """Return the form and, once it names a bus and a time, the preview of the replay; changes nothing.
 
-    With `count`, the page has an estimate from the ledger instead, for which no file is read.
+    With `count`, or without a time, the page has an estimate from the ledger instead, for which no file is read. The
+    estimate without a time is that of the last hour.
     """
 
     def load(runtime: Runtime) -> dict[str, Any]:
@@ -121,6 +122,10 @@ async def preview(
 def _preview(runtime: Runtime, form: ReplayForm, *, is_counted: bool = False) -> dict[str, Any]:
     rules = runtime.rule_set()
     choices = _choices(rules)
+    if not form.bus and len(rules.buses) == 1:
+        form = replace(form, bus=next(iter(rules.buses)))
+    if not form.since:  # a form that nobody has filled in yet: it shows what the last hour would be
+        form, is_counted = replace(form, since="1h"), True
     values: dict[str, Any] = {"form": form_values(form), "buses": sorted(rules.buses), "choices": choices}
     names, targets = form.chosen_names
     one = "/".join((*names, *targets))
