@@ -52,6 +52,8 @@ BY_HTTP = {
     "quality check": "scheduled; needs Great Expectations",
     "quality list": "GET /v1/quality",
     "quality show": "GET /v1/quality/{hour}",
+    "queues list": "GET /v1/queues",
+    "queues show": "GET /v1/queues",
     "replays start": "POST /v1/replays",
     "replays cancel": "POST /v1/replays/{replay}/cancel",
     "replays list": "GET /v1/replays",
