@@ -141,7 +141,7 @@ def test_status_of_a_runner_whose_bus_was_replaced(
         r"The runner 'orders' is at .*file://\S*/orders\.sqlite has the identity .*with a new name", result.out
     )
     assert result.out.count("Put the right log back") == 1
-    assert [row[6:] for row in placed] == [["?", "?", "?"]] * 2
+    assert [row[6:] for row in placed] == [["unknown"] * 3] * 2
     assert [(each["lag"], each["in_flight"], each["available"]) for each in found] == [(None, None, None)] * 2
     assert all("with the identity" in each["gap"] for each in found)
     assert sum(each["end"] for each in found) == waiting
