@@ -40,7 +40,7 @@ OTHERS = frozenset(
         # of queues; `q` of the page leads to pages that check their own parameters
         *("count", "delay", "q", "receipts", "visibility_timeout", "wait"),
         *("limit", "batches", "days", "samples", "span", "whole", "failures", "all", "file", "content"),
-        *("status", "format", "cause"),
+        *("status", "format", "cause", "attempt", "model", "only"),
         *("action", "value", "priority", "skip", "everything", "rate", "retransform", "again", "dry_run"),
         *(
             "accept",

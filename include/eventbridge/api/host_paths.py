@@ -23,7 +23,7 @@ from eventbridge.runtime.runtime import Runtime
 _OF_RULES: Final = frozenset(
     {
         *("/v1/rules", "/v1/rules/{rule}", "/v1/rules/{rule}/versions", "/v1/rule-changes"),
-        *("/page/rules/{name}", "/page/rules/{name}/test", "/page/request"),
+        *("/page/rules/{name}", "/page/rules/{name}/test"),
     }
 )
 
