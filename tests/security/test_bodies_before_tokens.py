@@ -6,11 +6,12 @@ import json
 import socket
 import time
 import uuid
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from api.server import Server
+from api.server import Installation, Server
 
 from eventbridge.api.app import create_app
 
@@ -116,3 +117,29 @@ def test_every_route_that_takes_a_token_asks_for_it_first(server: Server) -> Non
     # the sessions of its links
     of_api = {path for path in others if not path.startswith("/page")}
     assert of_api == {"/", "/health", "/portal", "/v1/hooks/{name}", "/v1/buses/{bus}/events"}
+
+
+def test_a_body_that_ends_early_leaves_no_traceback(tmp_path: Path) -> None:
+    """Whatever route it was for, the log stays short: a log that nobody reads would stop the server once it is full."""
+    with Server(Installation(tmp_path)) as running:
+        secret = token(running, "read", "operate")
+        head = (
+            f"authorization: Bearer {secret}\r\ncookie: eventbridge_token={secret}\r\nsec-fetch-site: same-origin\r\n"
+        )
+        for path, kind in (
+            ("/v1/redrives", "application/json"),
+            ("/v1/rules/all-orders/pause", "application/json"),
+            ("/page/login", "application/x-www-form-urlencoded"),
+            ("/page/rules/all-orders/operate", "application/x-www-form-urlencoded"),
+        ):
+            call = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\ncontent-type: {kind}\r\n"
+            with socket.create_connection(("127.0.0.1", urlsplit(running.url).port or 0), timeout=5) as client:
+                client.sendall(f"{call}{head}\r\nkey=".encode())
+                client.shutdown(socket.SHUT_WR)
+                client.settimeout(5)
+                client.recv(1)
+        with running.client() as client_of_health:
+            assert client_of_health.get("/health").status_code == 200
+        _, log = running.end()
+
+    assert "Traceback" not in log

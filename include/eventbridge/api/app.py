@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse
 
 from eventbridge.api import documents, handshake, hooks, lists, metrics, operations, overrides, publish, queues, replays
@@ -156,7 +157,7 @@ def _bare_application(
         openapi_url=None,  # `description` serves it to callers with a token
         redirect_slashes=False,  # behind a proxy that terminates TLS, a redirect would name http://
     )
-    for kind in (CallRefused, EventBridgeError, HTTPException, RequestValidationError):
+    for kind in (CallRefused, ClientDisconnect, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refusal_response)
     app.add_exception_handler(NotLoggedIn, login_response)
     return app

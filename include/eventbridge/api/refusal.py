@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from eventbridge.api.error_codes import CODES, code_of
 from eventbridge.errors import InfrastructureError, NotFoundError, OperatorError, RuleFileError, UserError
@@ -129,6 +130,8 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
         ]
         detail = _validation_message(error)
         return CallRefused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors=errors[:_MAX_ERRORS])
+    if isinstance(error, ClientDisconnect):  # nobody reads this response; it avoids a traceback in the log
+        return CallRefused(HTTPStatus.BAD_REQUEST, "The body ended early. Nothing was changed", code="invalid_body")
     if isinstance(error, HTTPException):  # from the framework: an unknown path or method
         detail = _NO_CALL if error.status_code in (404, 405) else error.detail
         code = "no_such_call" if error.status_code == HTTPStatus.NOT_FOUND else getattr(error, "code", "")
