@@ -60,7 +60,7 @@ def test_the_examples_work(shop: Any, eventbridge: Callable[..., Any], monkeypat
     failed = []
     for words in RUN:
         for line in EXAMPLES[words]:
-            if "--batch" not in line and "--portal" not in line:  # they need its id, or an owner
+            if "--batch" not in line and "--portal" not in line:  # these need the id of a batch, or an owner
                 result = eventbridge(*words_of(line))
                 failed += [(line, result.err or result.out)] if result.code else []
 

@@ -105,8 +105,8 @@ class DeliveryWait:
             return None
         self.looks += 1
         found, batches = self._look(view.runtime, runners)
-        # The mark of other batches says nothing about these, and without runners there is none: the next look reads the
-        # files again.
+        # A mark is valid only for the batches that it was taken of, and needs a runner. Without a mark, the next look
+        # reads the files again.
         self._mark = mark if batches == self._batches and (batches or runners) else None
         self._batches = batches
         return found

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 #: The maximum numbers of runners and of partitions on the page; those with the largest lag are shown.
 _MAX_RUNNERS, _MAX_PARTITIONS = 100, 50
-#: A forecast beyond this is no date.
+#: The longest forecast that is shown as a date; rates of five minutes say nothing about later ones.
 _MAX_FORECAST = timedelta(days=365)
 
 
