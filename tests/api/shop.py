@@ -19,6 +19,7 @@ rules:
       ledger: {type: http, url: "URL/status/400", allow_http: true}
       mail: {type: file, path: FOLDER/mail.jsonl}
   large-orders:
+    owner: finance
     bus: orders
     pattern: {type: [order.placed], data: {amount: [{numeric: [">", 100]}]}}
     targets:
