@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from api.server import Installation, Server
-from api.windows import open_chromium
+from api.windows import log_in, open_chromium
 from demo.receiver import ADDRESSES, Receiver
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -95,10 +95,7 @@ def window(shop: Server) -> Iterator[Page]:
     """A browser window that is logged in."""
     with open_chromium() as chromium:
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(f"{shop.url}/page")
-        page.get_by_label("Token").fill(shop.installation.token("ann", "read", "payloads"))
-        page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        log_in(page, shop.url, shop.installation.token("ann", "read", "payloads"))
         yield page
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from api.server import Installation, Server
-from api.windows import open_chromium
+from api.windows import log_in, open_chromium
 from demo.receiver import ADDRESSES, Receiver
 from playwright.sync_api import Browser, Page, expect
 
@@ -64,9 +64,7 @@ def window(desk: Server) -> Iterator[Page]:
 def logged_in(chromium: Browser, desk: Server) -> Page:
     """Log in, and return the window with the overview."""
     page = chromium.new_page(viewport={"width": 1100, "height": 760})
-    page.goto(f"{desk.url}/page")
-    page.get_by_label("Token").fill(desk.installation.token("operator", "read", "payloads", "operate"))
-    page.get_by_role("button", name="Log in").click()
+    log_in(page, desk.url, desk.installation.token("operator", "read", "payloads", "operate"))
     return page
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from api.server import Server
 from api.shop import shop_server
-from api.windows import open_chromium
+from api.windows import log_in, open_chromium
 from playwright.sync_api import Browser, Page, Request, expect
 
 
@@ -37,10 +37,7 @@ def token(shop: Server) -> str:
 def window(shop: Server, chromium: Browser, token: str) -> Iterator[Page]:
     """A window with the overview, logged in."""
     with closing(chromium.new_page(viewport={"width": 1280, "height": 800})) as page:
-        page.goto(f"{shop.url}/page")
-        page.get_by_label("Token").fill(token)
-        page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        log_in(page, shop.url, token)
         yield page
 
 

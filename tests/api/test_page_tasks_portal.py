@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from api.server import Installation, Server, order
-from api.windows import open_chromium
+from api.windows import log_in, open_chromium
 from playwright.sync_api import Browser, expect
 
 RULES = """
@@ -73,9 +73,7 @@ def link(shop: Server, chromium: Browser) -> str:
     """The link that an operator makes: the page of a rule has the command, which prints it."""
     with closing(chromium.new_context()) as context:
         page = context.new_page()
-        page.goto(f"{shop.url}/page")
-        page.get_by_label("Token").fill(shop.installation.token("operator", "read"))
-        page.get_by_text("Log in").click()
+        log_in(page, shop.url, shop.installation.token("operator", "read"))
         page.get_by_role("link", name="Rules", exact=True).click()
         page.get_by_role("link", name="shop-orders").first.click()
         page.get_by_text("Hand a partner a link").click()

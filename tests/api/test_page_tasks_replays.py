@@ -16,7 +16,7 @@ import httpx
 import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
-from api.windows import open_chromium
+from api.windows import log_in, open_chromium
 from playwright.sync_api import Browser, Page, expect
 
 _RULES = """
@@ -69,9 +69,7 @@ def token(shop: Server) -> str:
 def window(shop: Server, chromium: Browser, token: str) -> Iterator[Page]:
     """A window in Tokyo, after the login."""
     with closing(chromium.new_page(viewport={"width": 1100, "height": 760}, timezone_id="Asia/Tokyo")) as page:
-        page.goto(f"{shop.url}/page")
-        page.get_by_label("Token").fill(token)
-        page.get_by_role("button", name="Log in").click()
+        log_in(page, shop.url, token)
         yield page
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from api.server import Installation, Server, order
-from api.windows import open_chromium
+from api.windows import log_in, open_chromium
 from demo.receiver import ADDRESSES, Receiver
 from playwright.sync_api import Browser, Page, expect
 
@@ -62,12 +62,10 @@ def window(shop: Server, chromium: Browser, request: pytest.FixtureRequest) -> I
         viewport={"width": 1280, "height": 800}, java_script_enabled=getattr(request, "param", True)
     )
     page = context.new_page()
-    page.goto(f"{shop.url}/page")
     token = shop.installation.token(
         f"op-{request.node.originalname}"[:60], "read", "payloads", "operate", "publish:orders"
     )
-    page.get_by_label("Token").fill(token)
-    page.get_by_text("Log in", exact=True).last.click()
+    log_in(page, shop.url, token)
     yield page
     context.close()
 

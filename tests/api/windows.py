@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 
 @contextmanager
@@ -21,3 +21,11 @@ def open_chromium() -> Iterator[Browser]:
             yield opened
         finally:
             opened.close()
+
+
+def log_in(page: Page, url: str, token: str) -> None:
+    """Log in to the page of a server, and wait for the overview."""
+    page.goto(f"{url}/page")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
