@@ -86,6 +86,8 @@ _PAGES: Final = (
     "/dead-letters/LETTER",
     "/events",
     f"/events?bus={BUS}",
+    f"/events?bus={BUS}&status=delivered&from=24h",
+    f"/events?bus={BUS}&rule=r00007&from=24h",
     "/events?type=t7",
     "/events?subject=nobody",
     "/batches",
@@ -109,7 +111,7 @@ _PAGES: Final = (
 _FINDS: Final = ("/event?id=DELIVERED", "/event?id=OLD")
 #: What pages are made of, and what only sends a browser on.
 _NO_PAGES = {"/page/style.css", "/page/theme.js", "/page/lag.js", "/page/page.js", "/page/api.js"}
-_NO_PAGES |= {"/page/chunk", "/page/run", "/page/find"}
+_NO_PAGES |= {"/page/chunk", "/page/run", "/page/find", "/page/events/export"}
 #: Redrives, replays, reports of backtests and, each day, actions of operators, that lie behind the pages.
 _REQUESTS: Final = 20
 _ACTIONS: Final = 100

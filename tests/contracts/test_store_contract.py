@@ -21,6 +21,8 @@ from s3proxy.server import s3proxy
 
 from eventbridge import fault_points
 from eventbridge.errors import StoreError, StoreFileMissing
+from eventbridge.store import layout
+from eventbridge.store.compacted import CompactedFile, CompactedStore, write_list
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.testing.store import InMemoryStore
@@ -330,3 +332,61 @@ def test_free_bytes_is_a_number_or_unknown(store: Store) -> None:
     free = store.free_bytes()
 
     assert free is None or free > 0
+
+
+OLD = "outcomes/date=2026-01-31/00000000-0000-7000-8000-000000000001/0-1-1.parquet"
+
+
+def test_a_file_within_another_is_read_under_its_own_path(store: Store) -> None:
+    """A compacted file has its old path, size and bytes, at any position."""
+    whole = "compacted/outcomes/date=2026-01-31/whole.parquet"
+    store.put(whole, b"before" + b"0123456789" + b"after")
+    write_list(store, layout.compacted_list("2026-01-31", "outcomes", "list"), [CompactedFile(OLD, whole, 6, 10, 0)])
+    compacted = CompactedStore(store)
+
+    with compacted.open(OLD) as file:
+        assert (file.size(), file.read(4), file.tell()) == (10, b"0123", 4)
+        assert (file.read(), file.read_at(3, 6)) == (b"456789", b"678")
+        file.seek(-2, 2)
+        assert file.read(100) == b"89"
+    assert (compacted.get(OLD), compacted.exists(OLD), compacted.file_of(OLD)) == (b"0123456789", True, whole)
+
+
+def test_a_file_of_its_own_wins_over_one_within_another(store: Store) -> None:
+    """A file that a repair writes again is read in place of its compacted bytes."""
+    whole = "compacted/outcomes/date=2026-01-31/whole.parquet"
+    store.put(whole, b"damaged")
+    write_list(store, layout.compacted_list("2026-01-31", "outcomes", "list"), [CompactedFile(OLD, whole, 0, 7, 0)])
+    store.put(OLD, b"repaired")
+    compacted = CompactedStore(store)
+
+    assert compacted.get(OLD) == b"repaired"
+    compacted.delete(OLD)
+    assert compacted.get(OLD) == b"damaged"
+
+
+def test_a_compacted_file_that_is_lost_is_missing_under_its_own_path(store: Store) -> None:
+    """If the larger file is lost, the error names the path that the reader asked for."""
+    files = [CompactedFile(OLD, "compacted/outcomes/date=2026-01-31/whole.parquet", 0, 7, 0)]
+    write_list(store, layout.compacted_list("2026-01-31", "outcomes", "list"), files)
+    compacted = CompactedStore(store)
+
+    assert not compacted.exists(OLD)
+    with pytest.raises(StoreFileMissing, match=OLD):
+        compacted.open(OLD)
+
+
+def test_a_list_that_is_written_later_is_found(store: Store) -> None:
+    """An open store finds files that are compacted later."""
+    compacted = CompactedStore(store)
+    whole = "compacted/outcomes/date=2026-01-31/whole.parquet"
+    for number in (1, 2):
+        old = OLD.replace("-1.parquet", f"-{number}.parquet")
+        assert not compacted.exists(old)
+        store.put(whole, b"abc")
+        write_list(
+            store,
+            layout.compacted_list("2026-01-31", "outcomes", f"list{number}"),
+            [CompactedFile(old, whole, number, 1, 0)],
+        )
+        assert compacted.get(old) == b"abc"[number : number + 1]

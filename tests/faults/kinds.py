@@ -45,8 +45,9 @@ from eventbridge.streaming.task import StreamingSummary, deliver_streaming
 from eventbridge.upkeep.maintain import maintain
 
 #: The kinds of work that are stopped: a batch of that kind, the repair of a normal one, retention, the index of event
-#: ids, a rule's transfer to another runner, a batch from a queue, or a streaming task: one from its first event on, one
-#: that takes over an abandoned batch, one that hands over a backlog, one that hands over to another, or its committer.
+#: ids, the compaction of a day, a rule's transfer to another runner, a batch from a queue, or a streaming task: one
+#: from its first event on, one that takes over an abandoned batch, one that hands over a backlog, one that hands over
+#: to another, or its committer.
 KindName = Literal[
     "normal",
     "retry",
@@ -57,6 +58,7 @@ KindName = Literal[
     "repair",
     "retention",
     "index",
+    "compaction",
     "rule_transfer",
     "queue",
     "streaming",
@@ -66,7 +68,7 @@ KindName = Literal[
     "committer",
 ]
 #: The steps that a world may go through between two stages.
-StepName = Literal["hold", "release", "damage", "finish", "index", "move", "leave", "plan"]
+StepName = Literal["hold", "release", "damage", "finish", "index", "next_day", "move", "leave", "plan"]
 Body = Callable[[World, BatchKind], None]
 
 #: By the product's clock, recovery starts two hours later, and again two hours later, when every retry is due.
@@ -320,6 +322,14 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"maintain"}),
         every=2,  # tests/pipeline stops it at every call, in the test's process
     ),
+    "compaction": Kind(
+        "normal",
+        {"maintain": _maintain},
+        before=("normal.all", "next_day"),
+        ahead=timedelta(days=3),  # the first day is over, and a later one has a batch
+        split=True,
+        own=frozenset({"maintain"}),
+    ),
     "rule_transfer": Kind(
         "normal",
         {
@@ -410,6 +420,11 @@ def maintain_once(runtime: World) -> None:
     maintain(runtime)
 
 
+def deliver_later(runtime: World) -> None:
+    """Deliver the event that the batch of the first day has left."""
+    deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
+
+
 def leave(runtime: World) -> None:
     """Start a streaming task, and die as soon as a response of its batch is recorded."""
 
@@ -442,6 +457,7 @@ STEPS: Mapping[StepName, Callable[[World], None]] = {
     "damage": damage,
     "finish": finish,
     "index": maintain_once,
+    "next_day": deliver_later,
     "move": move_rule,
     "leave": leave,
     "plan": plan_open_batch,

@@ -20,6 +20,7 @@ from eventbridge.delivery import engine
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.repair.audit import Audit, audit
 from eventbridge.replay.account import account_of
+from eventbridge.store import layout
 from eventbridge.streaming import task as streaming
 from eventbridge.upkeep.maintain import maintain
 from eventbridge.views.metrics import reconciliation_difference
@@ -77,7 +78,7 @@ def _go_on(runtime: World) -> bool:
     """Do what the product does on its own, and repeat an operator's requests; return whether nothing is left to do."""
     if runtime.kind == "repair":
         repair(runtime)
-    if runtime.kind in ("retention", "index"):
+    if runtime.kind in ("retention", "index", "compaction"):
         maintain(runtime)
     idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
     if runtime.kind == "rule_transfer":  # again, because work that waited for the old runner can now continue
@@ -104,6 +105,7 @@ def _reconciliation(runtime: World) -> dict[str, Any]:
             *_replayed_wrong(runtime),
             *_orphaned(runtime),
             *_not_indexed(runtime),
+            *_not_compacted(runtime),
             *_stats_wrong(runtime, reconciliation),
         ],
         "open": reconciliation.open_batches,
@@ -155,6 +157,20 @@ def _orphaned(runtime: World) -> Iterator[str]:
             yield f"of batches is kept: {kept}"
         if runtime.ledger.pending.find():
             yield "pending rows are left"
+
+
+def _not_compacted(runtime: World) -> Iterator[str]:
+    """If the first day was compacted, yield its files that still have a file of their own, though others of the folder
+    could have been compacted with them."""
+    if runtime.kind == "compaction":
+        first, *_ = sorted(runtime.ledger.batches.find(limit=None), key=lambda batch: batch.planned_at)
+        in_use = runtime.ledger.retention.files_in_use()
+        for prefix in layout.folders_of_day(first.planned_at, ["orders"]):
+            own = [path for path in runtime.store.list(prefix) if path not in in_use]
+            if len(own) > 1:
+                yield f"these files are not compacted: {own}"
+        if not runtime.store.list(layout.COMPACTED_LISTS):
+            yield "no file is compacted"
 
 
 def _not_indexed(runtime: World) -> Iterator[str]:

@@ -248,6 +248,8 @@ def _removal_lines(result: Maintained) -> list[str]:
         lines.append(f"{changes} and {plural(result.requests, 'replay or redrive', 'replays and redrives')} removed")
     for bus, count in sorted(result.messages.items()):
         lines.append(f"bus {bus}: {plural(count, 'message', 'messages')} {removed}")
+    if result.compacted:
+        lines.append(f"{plural(result.compacted, 'file', 'files')} compacted into larger ones")
     if result.tables:
         lines.append(f"{plural(result.tables, 'table', 'tables')} of targets maintained")
     for reason, count in sorted(result.kept.items()):

@@ -76,6 +76,14 @@ WAITS = (
 )
 
 
+#: The files of each pending row and deferred match that is not closed.
+FILES_IN_USE = (
+    sa.select(pending.c.files)
+    .where(pending.c.state != "closed")
+    .union_all(sa.select(deferred_match.c.files).where(deferred_match.c.state != "closed"))
+)
+
+
 def _is_kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
     """Return the condition that a batch has all its records, as a lookup; a join would read all such batches."""
     return sa.select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
@@ -321,6 +329,11 @@ class Retention(Aggregate):
             if batch.kind == "normal" and connection.execute(EARLIER_BATCH, group).first() is not None:
                 found.append(Need("manifest", "an earlier batch of its runner is kept"))
         return found
+
+    def files_in_use(self) -> set[str]:
+        """Return the files that open pending rows and deferred matches name."""
+        with self._reading() as connection:
+            return {path for row in connection.execute(FILES_IN_USE) for path, *_ in row.files}
 
     def mark_kept(self, batch: Batch, kept: Kept, known_requests: Collection[str]) -> bool:
         """Mark which records of a committed batch are kept; the caller then removes its other files and rows.

@@ -7,6 +7,7 @@ a file that names no version is of format 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -15,6 +16,15 @@ from eventbridge.errors import NewerFormatError, StoreFileDamaged
 
 #: The path prefix of all backtest reports; they sort by day.
 BACKTEST_REPORTS: Final = "reports/backtest/"
+
+#: The path prefix of all files with the content of others, and of the lists of these.
+COMPACTED: Final = "compacted/"
+
+#: The path prefix of the lists of compacted files; they sort by day.
+COMPACTED_LISTS: Final = "compacted/lists/"
+
+_FOLDER_OF_DAY = re.compile(r"(?!compacted/)[^/]+/(bus=[^/]+/)?date=(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})/")
+_BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 #: The newest format that this version reads, and the one that it writes, for Parquet files and manifests.
 FORMAT: Final = 1
@@ -158,6 +168,49 @@ def indexed_files(index_path: str) -> str:
 def event_indexes() -> str:
     """Return the path prefix of all files in the index of event ids."""
     return "index/"
+
+
+def folder_of_day(path: str) -> tuple[str, str] | None:
+    """Return the folder of a path whose last part names a day, such as `deliveries/date=2026-01-31`, and the day; None
+    if there is none."""
+    found = _FOLDER_OF_DAY.match(path)
+    return None if found is None else (found[0].rstrip("/"), found["day"])
+
+
+def batch_in_name(path: str) -> str | None:
+    """Return the id of the batch that a path names, or None."""
+    found = _BATCH_ID.search(path)
+    return None if found is None else found.group()
+
+
+def compacted(folder: str, name: str, suffix: str) -> str:
+    """Return the path of a file with the content of files of a folder of a day."""
+    return f"{COMPACTED}{folder}/{name}.{suffix}"
+
+
+def compacted_list(day: str, area: str, name: str) -> str:
+    """Return the path of a list of compacted files of a day, 2026-01-31, that stood in the topmost folder `area`."""
+    return f"{COMPACTED_LISTS}date={day}/{area}-{name}.parquet"
+
+
+def compacted_lists(day: str) -> str:
+    """Return the path prefix of the lists of a day's compacted files."""
+    return f"{COMPACTED_LISTS}date={day}/"
+
+
+def day_of_list(path: str) -> str:
+    """Return the day, in the form 2026-01-31, of which a list of compacted files names files."""
+    return path.removeprefix(f"{COMPACTED_LISTS}date=").partition("/")[0]
+
+
+def area_of_list(path: str) -> str:
+    """Return the topmost folder in which the files stood that a list of compacted files names."""
+    return path.rpartition("/")[2].partition("-")[0]
+
+
+def manifests_of_day(day: datetime) -> str:
+    """Return the path prefix of the manifests of a day's batches."""
+    return f"manifests/date={day.astimezone(UTC):%Y-%m-%d}/"
 
 
 def require_known_format(path: str, file_format: object) -> None:

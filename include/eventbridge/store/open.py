@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.errors import UserError
+from eventbridge.store.compacted import CompactedStore
 from eventbridge.store.file import FileStore
 from eventbridge.store.protocol import Store
 
@@ -30,12 +31,12 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
     """
     parts = _parts_of(uri)
     if parts.scheme == "s3":
-        return _s3_store(parts, connections or connections_from_environment(os.environ))
+        return CompactedStore(_s3_store(parts, connections or connections_from_environment(os.environ)))
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UserError(f"{parts.scheme}://... is not a URI of a store. {_FORMS}")  # it may contain a secret
     if parts.query or parts.fragment:
         raise UserError(f"The store's URI has a ? or # after {parts.path!r}. Write ? as %3F and # as %23.")
-    return FileStore(Path(unquote(parts.path)))
+    return CompactedStore(FileStore(Path(unquote(parts.path))))
 
 
 def _parts_of(uri: str) -> SplitResult:

@@ -155,6 +155,17 @@ INDEXED_FILES = pa.schema(
     [pa.field("batch_id", pa.string(), nullable=False), pa.field("path", pa.string(), nullable=False)]
 )
 
+#: compacted/.../files-*: the files that a compaction has copied into others, and where each stands.
+COMPACTED_FILES = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),  # before the compaction
+        pa.field("file", pa.string(), nullable=False),  # that now contains its bytes
+        pa.field("start", pa.int64(), nullable=False),  # its first byte in that file
+        pa.field("size", pa.int64(), nullable=False),  # in bytes
+        pa.field("first_row", pa.int64(), nullable=False),  # its first row in that file; 0 if it has no rows
+    ]
+)
+
 _OF_FOLDER = {
     "buffer": BUFFER,
     "canary": BUFFER,

@@ -27,6 +27,7 @@ from eventbridge.model.storage import Kept
 from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
+from eventbridge.store.compacted import CompactedStore
 from eventbridge.targets.iceberg.catalog import catalog_opener, secrets_of
 
 #: The maximum number of files that one commit adds.
@@ -86,10 +87,11 @@ def register_archive(runtime: Runtime, connection_id: str, namespace: str) -> li
 
 def _archive(runtime: Runtime) -> Iterator[tuple[str, pa.Schema, set[str]]]:
     """Yield the name of each table, its columns, and the paths of its files."""
+    stored = CompactedStore(runtime.store)
     of_bus: dict[str, set[str]] = defaultdict(set)
     for each in newest_files(runtime, "buffer", "archive"):
         if found := _BUS.match(each.path):
-            of_bus[found[1]].add(each.path)
+            of_bus[found[1]].add(stored.file_of(each.path))
     names: dict[str, str] = {}
     for bus, paths in sorted(of_bus.items()):
         name = f"events_{re.sub(r'[^A-Za-z0-9_]', '_', bus)}"
@@ -98,7 +100,7 @@ def _archive(runtime: Runtime) -> Iterator[tuple[str, pa.Schema, set[str]]]:
         names[name] = bus
         yield name, schemas.BUFFER, paths
     for name, (kind, kept, schema) in _TABLES.items():
-        yield name, schema, {each.path for each in newest_files(runtime, kind, kept)}
+        yield name, schema, {stored.file_of(each.path) for each in newest_files(runtime, kind, kept)}
 
 
 def _tables_of_removed_events(catalog: Catalog, namespace: str, archive: Collection[str]) -> list[str]:

@@ -28,6 +28,7 @@ from eventbridge.runtime.quotas import count_store, is_count_due
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
 from eventbridge.store import layout
+from eventbridge.upkeep.compaction import compact_days, prune_compacted
 from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.pruning import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
@@ -73,6 +74,8 @@ def maintain(
     _prune_history(run, retentions)
     sweep_lost(run)
     sweep_expired(run, retentions)
+    compact_days(run)
+    prune_compacted(run, retentions)
     _trim_buses(run)
     index_events(run)
     maintain_tables(run)

@@ -24,14 +24,16 @@ class Maintained:
     """The data that a run removed, or would remove in a dry run; `finished` is True if no work is left.
 
     `batches` counts pruned batches by part; `kept` counts, by reason, data that stays past its retention. `files`
-    includes files of no batch; `lost_files` counts orphaned files, which have no ledger row. `store_bytes` is the size
-    of the store, if it has a quota and was measured. `tables` counts tables of targets that were maintained.
+    includes files of no batch; `lost_files` counts orphaned files, which have no ledger row, and `compacted` those that
+    were compacted. `store_bytes` is the size of the store, if it has a quota and was measured. `tables` counts tables
+    of targets that were maintained.
     """
 
     dry_run: bool = False
     batches: Counter[Kept] = field(default_factory=Counter)
     files: int = 0
     lost_files: int = 0
+    compacted: int = 0
     rows: int = 0
     rule_changes: int = 0
     requests: int = 0
@@ -111,6 +113,10 @@ class Retentions:
     def longest_of_files(self) -> timedelta:
         """Return the age at which only the manifest of a batch, and files that something still needs, are left."""
         return max((self.bus_retention(bus).dead_letters for bus in self.buses), default=LEAST_AGE)
+
+    def shortest(self, kept: Kept) -> timedelta:
+        """Return the age below which no batch loses these records."""
+        return min((self.bus_retention(bus).ends(kept, "normal") for bus in self.buses), default=LEAST_AGE)
 
     def _last_bus_of(self, kept: Kept, group: BatchGroup) -> Bus | None:
         last = self._runtime.ledger.retention.expired(kept, group, self._now - LEAST_AGE, limit=1)
