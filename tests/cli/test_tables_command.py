@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import pytest
 from cli.conftest import Result, Shop
 from services.iceberg import OwnCatalog, sqlite_catalog
 
+from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.pipeline.deliver import deliver_until_idle
+from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime import open as runtime_open
 from eventbridge.runtime.open import open_runtime
 
@@ -122,3 +126,33 @@ def test_errors_say_what_to_do(shop: Shop, lake: OwnCatalog, eventbridge: Run) -
     assert "There is no namespace 'eventbridge' in the catalog of 'lake'. Create it." in missing.err
     assert "eventbridge.deliveries exists, and is not one of the archive" in foreign.err
     assert "Connection 'lak' is not defined" in undefined.err
+
+
+def test_a_compacted_day_has_the_same_rows(
+    shop: Shop, lake: OwnCatalog, eventbridge: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The larger files are registered in place of those that they contain, with all statistics and rows."""
+    lake.catalog.create_namespace("eventbridge")
+    for _ in range(2):
+        assert eventbridge("events", "publish", "orders", shop.orders(500, 1500)).code == 0
+        shop.deliver()
+    opened = open_runtime
+
+    def open_later(settings: Settings, connections: Any, *_: Any, **__: Any) -> Any:
+        return opened(settings, connections, lambda: datetime.now(UTC) + timedelta(days=3))
+
+    monkeypatch.setattr(runtime_open, "open_runtime", open_later)
+    assert eventbridge("events", "publish", "orders", shop.orders(700)).code == 0
+    settings, connections = Settings.from_mapping(shop.environ), connections_from_environment(shop.environ)
+    with closing(open_later(settings, connections)) as runtime:
+        deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store), wait_seconds=0.0)
+    before = [each["files"] for each in eventbridge("tables", "register", "lake", "-o", "json").json]
+    tables = ["eventbridge.events_orders", "eventbridge.deliveries", "eventbridge.settlements"]
+    rows = {name: sorted(map(str, lake.rows(name))) for name in tables}
+
+    compacted = eventbridge("maintain", "-o", "json")
+    after = [each["files"] for each in eventbridge("tables", "register", "lake", "-o", "json").json]
+
+    assert compacted.json["compacted"] > 0
+    assert all(now < then for now, then in zip(after, before, strict=True)), (before, after)
+    assert {name: sorted(map(str, lake.rows(name))) for name in tables} == rows
