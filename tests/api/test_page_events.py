@@ -12,10 +12,13 @@ import pytest
 from api.server import Server
 from api.shop import shop_events, shop_server
 
+from eventbridge.dead_letters.redrive_plan import plan_redrive
 from eventbridge.errors import UserError
 from eventbridge.views import event_search
 from eventbridge.views.event_condition import read_condition
 from eventbridge.views.event_search import EventQuery, FoundEvent, event_page, placed_page, statuses_of
+from eventbridge.views.event_status import status_of_event
+from eventbridge.views.trace.explain import why
 
 #: The status of each event of the shop.
 STATUS = {
@@ -248,3 +251,56 @@ def test_an_export_is_bounded(shop: Server, seeing: httpx.Client, monkeypatch: p
 
     assert (len(rows), is_complete, len(small)) == (2, False, 1)
     assert events.file_name("csv", 2, is_complete=False) == "events-first-2.csv"
+
+
+def test_the_list_and_the_page_of_an_event_agree_while_it_is_redriven(shop: Server, seeing: httpx.Client) -> None:
+    """Pending from the plan of the redrive's batch, before the first attempt; afterwards what became of it."""
+    shown = []
+    with shop.api(shop.installation.token("redriver", "read", "payloads", "operate")) as api:
+        redrive_id = api.start_redrive(rule="refunds", error="400").redrive_id
+    for step in (lambda: None, lambda: plan(shop, redrive_id), lambda: shop.installation.redrive(redrive_id)):
+        step()
+        page = seeing.get("/page/event?id=refund-0").text
+        listed_as = re.search(
+            r">refund-0</a></td>.*?<span class=\"badge[^>]*>([^<]*)<", seeing.get("/page/events").text
+        )
+        headed = re.search(r'<h1>.*<span class="badge[^>]*>([^<]*)</span></h1>', page)
+        assert listed_as
+        assert headed
+        shown.append((listed_as[1], headed[1], "in-progress" in page))
+
+    assert shown == [
+        ("dead-lettered", "dead-lettered", False),
+        ("pending", "pending", True),
+        ("dead-lettered", "dead-lettered", False),
+    ]
+
+
+def plan(shop: Server, redrive_id: str) -> None:
+    """Plan the batch of a redrive, and deliver nothing."""
+    with shop.installation.opened() as runtime:
+        plan_redrive(runtime, redrive_id)
+
+
+def test_the_list_and_the_page_of_an_event_agree(shop: Server, seeing: httpx.Client) -> None:
+    """Of every event, also if a replay with the same ids delivered it again."""
+    with shop.api(shop.installation.token("again", "read", "payloads", "operate")) as api:
+        wanted = {
+            "bus": "orders",
+            "from": "1h",
+            "rules": ["refunds"],
+            "same_ids": True,
+            "pattern": {"id": ["refund-1"]},
+        }
+        replay = api.post("replays", body=wanted)["replay_id"]
+    shop.installation.replay(replay)
+    with shop.installation.opened() as runtime:
+        page = placed_page(runtime, EventQuery(), 100)
+        listed_as = {
+            each.event_id: status.status if status else ""
+            for each, status in zip(page.events, statuses_of(page), strict=True)
+        }
+        traced = {name: status_of_event(why(runtime, name).events[0]) for name in listed_as}
+
+    assert traced == listed_as
+    assert set(traced.values()) == {"delivered", "dead_lettered", "pending", "unmatched"}

@@ -16,11 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.errors import NotFoundError, StoreError, UserError
+from eventbridge.errors import NotFoundError, ReconciliationError, StoreError, UserError
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.pending import DeferredMatch, PendingDeliveries
+from eventbridge.model.redelivery import Redriven
+from eventbridge.model.why import EventResult
 from eventbridge.pipeline.settle.settlement import settlements
+from eventbridge.runtime.batch_files import read_dead_letters
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 from eventbridge.store.columns import NO_CODE, codes_of, numbers_of
@@ -31,7 +34,9 @@ from eventbridge.store.schemas import DELIVERY
 #: outcomes of its batch are past their retention or cannot be read.
 STATUSES: Final = ("unmatched", "delivered", "pending", "dead_lettered", "unknown")
 _UNMATCHED, _DELIVERED, _PENDING, _DEAD_LETTERED, _UNKNOWN = range(len(STATUSES))
-_OF_SETTLED: Final = {"delivered": _DELIVERED, "dead_lettered": _DEAD_LETTERED}
+#: The status that a delivery gives its event, by the state of the delivery; in any other state it is pending. A shadow
+#: is sent once, and its failure concerns nobody but the shadow.
+_OF_STATE: Final = {"delivered": _DELIVERED, "shadow": _DELIVERED, "dead_lettered": _DEAD_LETTERED}
 
 #: The maximum number of deliveries whose statuses are read for a list that is not filtered by status or rule.
 MAX_LISTED_DELIVERIES: Final = 100_000
@@ -43,6 +48,34 @@ def check_status(status: str | None) -> None:
     """Raise UserError if `status` is not one of STATUSES."""
     if status is not None and status not in STATUSES:
         raise UserError(f"unknown status {status!r}. Statuses: {', '.join(STATUSES)}")
+
+
+def status_of_event(message: EventResult) -> str:
+    """Return the status of an event from its trace, as the list of events has it: one of STATUSES.
+
+    Deliveries of replays with ids of their own do not count. A duplicate or malformed event has that status.
+    """
+    if message.status != "valid":
+        return message.status or "unknown"
+    if not message.landings:
+        return "unknown"
+    batches = {each.batch_id for each in message.landings}
+    is_deferred = any(
+        each.what == "deferred" and each.outcome != "closed" and each.batch_id in batches for each in message.steps
+    )
+    is_open = is_deferred or any(each.state != "committed" for each in message.landings)
+    codes = [_OF_STATE.get(each.state, _PENDING) for each in message.deliveries if not each.replay_id]
+    return STATUSES[max([*codes, _PENDING if is_open else _UNMATCHED])]
+
+
+def redriven_by(runtime: Runtime, batch: Batch, columns: list[str]) -> Iterator[tuple[Redriven, pa.Table]]:
+    """Yield the dead letters that a redrive's batch took, by file; they are in progress until it is settled.
+
+    Raises ReconciliationError for a file that is missing or damaged.
+    """
+    if batch.kind == "redrive":
+        for taken in runtime.ledger.redrives.list_taken_by(batch.batch_id):
+            yield taken, read_dead_letters(runtime.store, taken.file, taken.rows, columns)
 
 
 @dataclass(frozen=True)
@@ -151,7 +184,7 @@ class EventStatuses:
         if batch_id not in self._known:
             try:
                 found = self._read(batch_id)
-            except StoreError as error:
+            except (StoreError, ReconciliationError) as error:
                 self.unreadable.append(f"batch {batch_id}: {error}")
                 found = None
             self._kept += 0 if found is None else len(found.row)
@@ -171,6 +204,9 @@ class EventStatuses:
         ids = table["delivery_id"].combine_chunks()
         status = np.full(table.num_rows, _PENDING, np.int64)
         for each in generations:  # oldest first: the last outcome counts, but `delivered` is final
+            if "settlement" not in each.paths:
+                for _, taken in redriven_by(self._runtime, each.batch, ["delivery_id"]):
+                    _set_open(status, numbers_of(pc.index_in(taken["delivery_id"], value_set=ids), -1), _PENDING)
             for _, settled in settlements(self._runtime, each.batch.batch_id, ["delivery_id", "status"]):
                 _apply(status, ids, settled)
         visible = np.array([self._visibility.rule(name) for name in [*rules, ""]], np.bool_)
@@ -236,18 +272,24 @@ class EventStatuses:
             yield from (each for each in (row.taken_by, row.closed_by) if each is not None)
         for path in generation.paths["dead_letter"]:
             yield from (each.batch_id for each in ledger.redrives.list_taken_from(path))
+        for replay in self._replays:
+            if not replay.new_ids and replay.bus == generation.batch.bus:
+                for path in generation.paths["buffer"]:
+                    searched = ledger.replays.searched_in(replay.replay_id, path)
+                    yield from (each.batch_id for each in searched if each.batch_id is not None)
 
 
 def _apply(status: Codes, ids: pa.Array, settled: pa.Table) -> None:
-    """Set the statuses of settled deliveries; a delivery that was made stays delivered."""
-    place = pc.index_in(settled["delivery_id"], value_set=ids)
-    at = numbers_of(place, -1)
+    """Set the statuses of settled deliveries."""
+    at = numbers_of(pc.index_in(settled["delivery_id"], value_set=ids), -1)
     codes, names = codes_of(settled["status"])
-    new = np.array([_OF_SETTLED.get(name, _PENDING) for name in [*names, ""]], np.int64)[codes]
-    known = at >= 0
-    at, new = at[known], new[known]
-    open_ = status[at] != _DELIVERED
-    status[at[open_]] = new[open_]
+    _set_open(status, at, np.array([_OF_STATE.get(name, _PENDING) for name in [*names, ""]], np.int64)[codes])
+
+
+def _set_open(status: Codes, at: Codes, new: Codes | int) -> None:
+    """Set statuses where `at` is not negative; a delivery that was made stays delivered."""
+    is_set = (at >= 0) & (status[at] != _DELIVERED)
+    status[at[is_set]] = np.broadcast_to(new, at.shape)[is_set]
 
 
 def _holds(rows: str, wanted: int) -> bool:

@@ -30,6 +30,7 @@ from eventbridge.event.json_text import plain
 from eventbridge.model.why import EventResult, RuleResult, Step
 from eventbridge.rules.find import find_target
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.views.event_status import status_of_event
 from eventbridge.views.queues import queue_of_target
 from eventbridge.views.requests import recent_responses
 from eventbridge.views.rules import rule_text, rule_versions
@@ -121,26 +122,12 @@ def _shown_event(runtime: Runtime, request: Request, message: EventResult) -> Sh
     return ShownEvent(
         message=message,
         body=archived_body(runtime, message) if can_see_payloads(request) else HIDDEN,
-        status=_status_of(message),
+        status=status_of_event(message),
         attempts=sum(each.what == "attempt" for each in message.steps),
         steps=tuple(steps),
         matched=tuple(each for each in message.rules if each.matched),
         unmatched=tuple(each for each in message.rules if not each.matched),
     )
-
-
-def _status_of(message: EventResult) -> str:
-    """Return the status of a message: that of its deliveries, those that need attention first."""
-    if message.status != "valid":
-        return message.status or "unknown"
-    states = {each.state for each in message.deliveries}
-    if "dead_lettered" in states:
-        return "dead_lettered"
-    if states & {"scheduled", "on_hold", "in_progress"}:
-        return "pending"
-    if not states:
-        return "no rule matched" if message.landings else "unknown"
-    return "delivered"
 
 
 def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> dict[str, str]:

@@ -34,6 +34,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import flags_of, numbers_of, plain_rows
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.schemas import SETTLEMENT
+from eventbridge.views.event_status import redriven_by
 from eventbridge.views.queues import queue_text
 
 _ATTEMPT_COLUMNS = [
@@ -151,6 +152,13 @@ class EventTrace:
                 if file.path is not None:
                     for row in self._event_rows(file.path, ["delivery_id", "rule", "target"]):
                         self._record_status(batch, row, "in_progress", 0, None)
+        columns = ["delivery_id", "rule", "target", "attempts", "reason"]
+        for taken, table in redriven_by(self._runtime, batch, columns):
+            numbers = {row: number for number, row in enumerate(rowset.decode(taken.rows))}
+            wanted = sorted(numbers[row] for row in self._rows.get(taken.file, ()) if row in numbers)
+            for row in plain_rows(table.take(wanted)):
+                if row["delivery_id"] is not None:
+                    self._record_status(batch, row, "in_progress", len(row["attempts"]), row["reason"])
         last = {row["delivery_id"]: row for row in self._attempts(batch, None)}
         for row in last.values():
             self._record_status(batch, row, "in_progress", row["attempt"], row["reason"])
