@@ -245,6 +245,7 @@ def test_payloads_are_hidden_without_the_right(agent: Agent, seeing: Agent) -> N
     assert CARD not in everything(agent)
     for tool, arguments in (
         ("find_events", {"subject": "x"}),
+        ("find_events", {"condition": "$.data.card = 4"}),
         ("test_pattern", {"pattern": {}, "event_id": "o17"}),
         ("backtest_rules", {"candidate": NEW_RULE}),
         ("backtest_rules", {"candidate": "rules: {large: {bus: orders, pattern: {}, targets: {}}}"}),

@@ -98,6 +98,39 @@ def test_events_are_found_by_a_condition_on_their_data(seeing: httpx.Client, bli
     assert (refused.status_code, "Condition" in blind.get("/page/events").text) == (403, False)
 
 
+def test_api_and_command_find_events_by_the_filters_of_the_page(shop: Server, seeing: httpx.Client) -> None:
+    """Status, rule and condition; a wrong one is refused with the words of the page."""
+    filters = [
+        {"status": "dead_lettered"},
+        {"rule": "refunds"},
+        {"rule": "refunds", "status": "unmatched", "type": "order.placed"},
+        {"condition": "$.data.amount > 100"},
+    ]
+    with shop.client(shop.installation.token("finder", "read", "payloads")) as api:
+        by_api = [
+            {each["event_id"] for each in api.get("/v1/events", params=wanted).json()["events"]} for wanted in filters
+        ]
+        refused = [
+            api.get("/v1/events", params=wanted) for wanted in ({"status": "lost"}, {"condition": "$.data.amount >"})
+        ]
+    by_page = [
+        listed(
+            seeing.get("/page/events", params={name.replace("condition", "pattern"): wanted[name] for name in wanted})
+        )
+        for wanted in filters
+    ]
+    options = [[part for name in wanted for part in (f"--{name}", wanted[name])] for wanted in filters]
+    by_command = [
+        {each["event_id"] for each in json.loads(shop.installation.run("events", "find", *each, "--json"))}
+        for each in options
+    ]
+
+    assert by_api == by_page == by_command
+    assert [len(each) for each in by_api] == [2, 2, 3, 1]
+    assert [each.status_code for each in refused] == [400, 400]
+    assert ["unknown status 'lost'" in refused[0].text, "no value after >" in refused[1].text] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -30,6 +30,7 @@ from eventbridge.runtime.time_range import read_time
 from eventbridge.views.batches import BatchAccount, batch_account, batch_page
 from eventbridge.views.buses import BusStatus, bus_status, bus_statuses
 from eventbridge.views.chunks import chunk_page
+from eventbridge.views.event_condition import read_condition
 from eventbridge.views.event_search import EventPage, EventQuery, event_page
 from eventbridge.views.queues import queue_statuses
 from eventbridge.views.rules import rule_change_page
@@ -95,6 +96,21 @@ class SearchQuery:
     type: Annotated[str | None, Query(description="Only events of this type.")] = None
     source: Annotated[str | None, Query(description="Only events of this source.")] = None
     subject: Annotated[str | None, Query(description="Only events of this subject; needs the scope `payloads`.")] = None
+    status: Annotated[
+        str | None,
+        Query(description="Only events of this status: unmatched, delivered, pending, dead_lettered, unknown."),
+    ] = None
+    rule: Annotated[
+        str | None,
+        Query(description="Only events with deliveries of this rule. With `status`: their status counts alone."),
+    ] = None
+    condition: Annotated[
+        str | None,
+        Query(
+            description="Only events that meet a condition on a JSON path, such as `$.data.amount > 100`; needs the "
+            "scope `payloads`."
+        ),
+    ] = None
     since: From = None
     until: To = None
     limit: _Limit = 50
@@ -102,7 +118,8 @@ class SearchQuery:
 
     def has_filter(self) -> bool:
         """Return whether any filter is given."""
-        return any((self.bus, self.type, self.source, self.subject, self.since, self.until))
+        given = (self.bus, self.type, self.source, self.subject, self.status, self.rule, self.condition)
+        return any((*given, self.since, self.until))
 
     def page(self, runtime: Runtime) -> EventPage:
         """Return the page of matching events."""
@@ -114,6 +131,9 @@ class SearchQuery:
             subject=self.subject or None,
             since=read_time("from", self.since or None, now),
             until=read_time("to", self.until or None, now),
+            status=self.status or None,
+            rule=self.rule or None,
+            condition=read_condition(self.condition) if self.condition else None,
         )
         return event_page(runtime, query, self.limit, self.cursor or None)
 
@@ -123,7 +143,8 @@ class SearchQuery:
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Return valid events of the archive, most recently landed first. Send `next` as `cursor` for the next page.
 
-    One call reads at most 50 files, and stops after 100,000 events, so it may return `next` with few events, or none.
+    One call reads at most 50 files, and stops after 100,000 events, or after 20,000 events and 2 seconds on which a
+    condition is evaluated, so it may return `next` with few events, or none.
     """
     return page_response(request, lambda runtime: _page(query.page(runtime)))
 

@@ -29,7 +29,7 @@ HIDDEN = f"hidden: needs {NEEDED}"
 
 #: Fields of queries, bodies and forms that hold a condition on payloads. `subject` counts as one, because no list shows
 #: the subject.
-CONDITIONS: Final = ("sql", "pattern", "subject")
+CONDITIONS: Final = ("sql", "pattern", "condition", "subject")
 #: The routes that test a pattern only on an event that the call contains.
 OWN_EVENT_ROUTES: Final = frozenset({"/v1/rules/{rule}/test", "/page/rules/{name}/test"})
 

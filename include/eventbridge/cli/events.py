@@ -119,6 +119,20 @@ class EventFilter:
     type: Annotated[str | None, typer.Option(metavar="TYPE", help="Only events of this type.")] = None
     source: Annotated[str | None, typer.Option(metavar="SOURCE", help="Only events from this source.")] = None
     subject: Annotated[str | None, typer.Option(metavar="SUBJECT", help="Only events with this subject.")] = None
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATUS", help="Only events of this status: unmatched, delivered, pending, dead_lettered, unknown."
+        ),
+    ] = None
+    rule: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Only events with deliveries of this rule; --status is then theirs alone."),
+    ] = None
+    condition: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only events that meet a condition on a JSON path: '$.data.amount > 100'."),
+    ] = None
     since: Annotated[
         str | None,
         typer.Option("--from", metavar="TIME", help="Events landed since TIME: RFC 3339, or an age such as 2h or 7d."),
@@ -126,24 +140,35 @@ class EventFilter:
     until: LandedBefore = None
 
     def query(self, now: datetime) -> EventQuery:
-        """Return the search. Raises UserError for an invalid time."""
+        """Return the search. Raises UserError for an invalid time or condition."""
         from eventbridge.runtime.time_range import read_time
+        from eventbridge.views.event_condition import read_condition
         from eventbridge.views.event_search import EventQuery
 
         given = {"bus": self.bus, "type": self.type, "source": self.source, "subject": self.subject}
+        given |= {"status": self.status, "rule": self.rule, "condition": self.condition}
         refuse_empty({**given, "from": self.since, "to": self.until})
-        times = (read_time("from", self.since, now), read_time("to", self.until, now))
-        return EventQuery(self.bus, self.type, self.source, self.subject, *times)
+        return EventQuery(
+            bus=self.bus,
+            type=self.type,
+            source=self.source,
+            subject=self.subject,
+            since=read_time("from", self.since, now),
+            until=read_time("to", self.until, now),
+            status=self.status,
+            rule=self.rule,
+            condition=None if self.condition is None else read_condition(self.condition),
+        )
 
 
-@app.command("find", short_help="Find archived events by type, source and subject.")
+@app.command("find", short_help="Find archived events by attributes, status, rule or a condition.")
 @takes_records
 def find_events(
     chosen: EventFilter,
     limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Maximum number of events.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Find archived events by type, source and subject, most recently landed first.
+    """Find archived events by attributes, status, rule or a condition on a JSON path, most recently landed first.
 
     It finds valid events that a batch has landed. `events why` also finds an event that still waits on its bus.
     """

@@ -144,12 +144,13 @@ the right to see payloads, examples. Use it before you write a pattern or a tran
         "find_events",
         "Find events",
         "list_events",
-        f"""Find valid events in the archive by bus, type, source, subject and time of landing. {_PAGES}
+        f"""Find valid events in the archive by bus, attributes, status, rule, condition and time of landing. {_PAGES}
 
-Returns ids and attributes, not payloads. One call reads at most 50 files and 100,000 events, so a page may be empty
-although `next` is set: continue, or choose a shorter time range. Then use `explain_event` with an id.
-Filters compare whole values. `subject` needs the right to see payloads. To find events by a field of their data, use
-`backtest_rules` with a pattern that names the field: its samples have the ids.""",
+Returns ids and attributes, not payloads. One call reads at most 50 files and 100,000 events, or 20,000 with a
+`condition`, so a page may be empty although `next` is set: continue, or choose a shorter time range. Then use
+`explain_event` with an id. `status` dead_lettered finds events with a failed delivery, unmatched those that no rule
+matched. `condition` is a JSON path and what its value must be: `$.data.amount > 100`, `$.data.city = "Bern"`. Other
+filters compare whole values. `subject` and `condition` need the right to see payloads.""",
         page="events",
     ),
     AgentTool(
