@@ -41,16 +41,20 @@ def test_a_replay_is_previewed_and_recorded(delivered: Server, operator: httpx.C
     page = begun.headers["location"]
     replay_id = page.rpartition("/")[2]
     running = operator.get(page).text
+    listed = operator.get("/page/replays").text
     states = []
     for word in ("pause", "resume", "cancel"):
         post(operator, f"/replays/{replay_id}/{word}")
         states += re.findall(r'<h1>Replay .*<span class="badge [a-z]*">(\w+)</span></h1>', operator.get(page).text)
+    ended = operator.get("/page/replays").text
 
     assert "Archived events read: 4, of which 1 would be replayed" in preview
     assert "all-orders/archive" in preview
     assert (begun.status_code, f"replays resume {replay_id}" in running) == (303, True)
     assert states == ["paused", "running", "cancelled"]
-    assert replay_id in operator.get("/page/replays").text
+    rows = [each.partition(f"{replay_id}</a>")[2].partition("</tr>")[0] for each in (listed, ended)]
+    assert ['role="progressbar" aria-valuenow="0"' in each for each in rows] == [True, False]
+    assert ["running" in rows[0], "cancelled" in rows[1]] == [True, True]
 
 
 def test_a_preview_says_that_it_did_not_read_the_whole_archive(

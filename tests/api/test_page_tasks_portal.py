@@ -13,7 +13,9 @@ import pytest
 from api.server import Installation, Server, order
 from api.windows import log_in, open_chromium
 from playwright.sync_api import Browser, expect
+from services.axe import fetch_axe
 
+AXE = fetch_axe()
 RULES = """
 rules:
   shop-orders: {{owner: shop, bus: orders, pattern: {{type: [shop.placed]}},
@@ -124,3 +126,28 @@ def test_an_allowed_site_embeds_the_portal(link: str, site: int, chromium: Brows
 
     assert (cookie["sameSite"], cookie["secure"]) == ("None", True)
     assert blocked.startswith("chrome-error:")
+
+
+def test_no_page_of_the_portal_has_a_serious_accessibility_fault(shop: Server, chromium: Browser) -> None:
+    """In light and, at 400 pixels, in dark; none is wider than the window, or larger than 60 KB."""
+    link = shop.installation.run("tokens", "create", "--owner", "shop", "--portal", "--ttl", "1h", "--scope", "operate")
+    paths = ["", "/events", "/event?id=shop-1", "/targets", "/targets/shop-orders/log", "/rules", "/rules/shop-orders"]
+    paths += ["/rules/shop-orders/test", "/targets/shop-orders/log/try", "/dead-letters", "/redrives", "/open"]
+    faults = []
+    for scheme, width in (("light", 1280), ("dark", 400)):
+        size = {"width": width, "height": 800}
+        with closing(chromium.new_context(viewport=size, color_scheme=scheme, bypass_csp=True)) as context:
+            page = context.new_page()
+            page.goto(link.strip())
+            expect(page.get_by_role("heading", name="shop", exact=True)).to_be_visible()
+            for path in paths:
+                response = page.goto(f"{shop.url}/portal/page{path}")
+                assert response is not None
+                assert (path, response.status) == (path, 200)
+                page.evaluate(AXE.read_text())
+                found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+                serious = [each["id"] for each in found if each["impact"] in ("serious", "critical")]
+                is_wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+                if serious or is_wide or len(response.body()) > 60_000:
+                    faults.append((path, scheme, serious, is_wide, len(response.body())))
+    assert faults == []

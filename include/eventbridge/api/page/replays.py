@@ -181,7 +181,9 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
     def load(runtime: Runtime) -> dict[str, Any]:
         some, following = page_of(visible_replays(runtime), lambda each: (each.replay_id,), _LISTED, cursor or None)
-        return {"replays": [replay_progress(runtime, each) for each in some], "cursor": following}
+        now = runtime.clock()
+        found = [replay_progress(runtime, each) for each in some]
+        return {"replays": [(each, _progress(each, now)) for each in found], "cursor": following}
 
     return render(request, "replays", {"viewer": found} | run_for_caller(request, load))
 
