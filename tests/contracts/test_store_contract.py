@@ -349,7 +349,11 @@ def test_a_file_within_another_is_read_under_its_own_path(store: Store) -> None:
         assert (file.read(), file.read_at(3, 6)) == (b"456789", b"678")
         file.seek(-2, 2)
         assert file.read(100) == b"89"
-    assert (compacted.get(OLD), compacted.exists(OLD), compacted.file_of(OLD)) == (b"0123456789", True, whole)
+    assert (compacted.get(OLD), compacted.exists(OLD), compacted.stored_paths([OLD, whole])) == (
+        b"0123456789",
+        True,
+        {whole},
+    )
 
 
 def test_a_file_of_its_own_wins_over_one_within_another(store: Store) -> None:

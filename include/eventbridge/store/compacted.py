@@ -11,7 +11,8 @@ import builtins
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -119,21 +120,30 @@ class CompactedStore:
         """Return how many bytes can still be written; None if there is no such limit."""
         return self._store.free_bytes()
 
-    def file_of(self, path: str) -> str:
-        """Return the path of the file that has the bytes of a file: its own, or that of the larger file."""
-        if layout.folder_of_day(path) is None:
-            return path
-        found = self.find(path)
-        return path if found is None else found.file
+    def stored_paths(self, paths: Iterable[str]) -> set[str]:
+        """Return the paths of the files that have the bytes of these files: their own, or those of larger files.
+
+        The lists of a day are read once if the paths of a day follow each other.
+        """
+        stored: set[str] = set()
+        for day, of_day in groupby(paths, layout.day_in_path):
+            known, files = self._known(day)
+            moved = {} if day is None else self._read_lists(day, known, files)
+            stored.update(moved[path].file if path in moved else path for path in of_day)
+        return stored
 
     def find(self, path: str) -> CompactedFile | None:
         """Return where a file stands that was moved, or None if the lists of its day do not name it."""
-        day = layout.folder_of_day(path)
+        day = layout.day_in_path(path)
         if day is None:
             return None
+        known, files = self._known(day)
+        return files[path] if path in files else self._read_lists(day, known, files).get(path)
+
+    def _known(self, day: str | None) -> tuple[Sequence[str], Mapping[str, CompactedFile]]:
+        """Return the lists of a day that are in memory, and the files that they name, by path."""
         with self._lock:
-            known, files = self._days.get(day[1], ([], {}))
-        return files[path] if path in files else self._read_lists(day[1], known, files).get(path)
+            return self._days.get(day or "", ([], {}))
 
     def _moved(self, path: str) -> pa.NativeFile:
         found = self.find(path)

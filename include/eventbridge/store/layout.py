@@ -170,11 +170,10 @@ def event_indexes() -> str:
     return "index/"
 
 
-def folder_of_day(path: str) -> tuple[str, str] | None:
-    """Return the folder of a path whose last part names a day, such as `deliveries/date=2026-01-31`, and the day; None
-    if there is none."""
+def day_in_path(path: str) -> str | None:
+    """Return the day, in the form 2026-01-31, whose folder a path is in; None if its folder is not that of a day."""
     found = _FOLDER_OF_DAY.match(path)
-    return None if found is None else (found[0].rstrip("/"), found["day"])
+    return None if found is None else found["day"]
 
 
 def batch_in_name(path: str) -> str | None:

@@ -88,19 +88,19 @@ def register_archive(runtime: Runtime, connection_id: str, namespace: str) -> li
 def _archive(runtime: Runtime) -> Iterator[tuple[str, pa.Schema, set[str]]]:
     """Yield the name of each table, its columns, and the paths of its files."""
     stored = CompactedStore(runtime.store)
-    of_bus: dict[str, set[str]] = defaultdict(set)
+    of_bus: dict[str, list[str]] = defaultdict(list)
     for each in newest_files(runtime, "buffer", "archive"):
         if found := _BUS.match(each.path):
-            of_bus[found[1]].add(stored.file_of(each.path))
+            of_bus[found[1]].append(each.path)
     names: dict[str, str] = {}
     for bus, paths in sorted(of_bus.items()):
         name = f"events_{re.sub(r'[^A-Za-z0-9_]', '_', bus)}"
         if name in names:
             raise UserError(f"The buses {names[name]!r} and {bus!r} would both have the table {name}. Rename one.")
         names[name] = bus
-        yield name, schemas.BUFFER, paths
+        yield name, schemas.BUFFER, stored.stored_paths(paths)
     for name, (kind, kept, schema) in _TABLES.items():
-        yield name, schema, {stored.file_of(each.path) for each in newest_files(runtime, kind, kept)}
+        yield name, schema, stored.stored_paths(each.path for each in newest_files(runtime, kind, kept))
 
 
 def _tables_of_removed_events(catalog: Catalog, namespace: str, archive: Collection[str]) -> list[str]:
