@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import pytest
 from api.server import Installation, Server
 from api.windows import log_in, open_chromium
 from demo.receiver import ADDRESSES, Receiver
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -28,6 +29,7 @@ buses:
   orders: {source: {type: embedded, partitions: 2, start_at: earliest}}
 rules:
   large-orders:
+    owner: shop
     description: orders that the account team wants to see at once
     bus: orders
     pattern: {type: [order.placed], data: {amount: [{numeric: [">", 1000]}]}}
@@ -46,6 +48,43 @@ rules:
       stock: {type: file, path: FOLDER/stock.jsonl}
 """
 MINUTES = 24
+#: The address of each page of which pictures are taken, by the name of the pictures.
+PAGES = {
+    "overview": "?from=1h",
+    "events": "/events?from=1h",
+    "event": "/event?id=order-7",
+    "targets": "/targets",
+    "target": "/targets/large-orders/accounts?from=1h",
+    "buses": "/buses",
+    "dead-letters": "/dead-letters",
+    "redrives": "/redrives",
+    "replays": "/replays",
+    "replay-form": "/replay?bus=orders&from=1h&only=refunds%2Fledger&count=1",
+    "rules": "/rules",
+    "rule": "/rules/large-orders?from=1h",
+    "playground": "/rules/large-orders/test?event=order-30",
+    "schemas": "/schemas",
+    "schema": "/schemas/order.placed",
+    "backtests": "/backtests",
+    "batches": "/batches",
+    "audit-log": "/actions",
+    "api": "/api",
+}
+#: The end of what a page shows, or of the menu; a picture has at most 900 pixels, or 1,200 of a narrow page.
+END = """() => {
+  const parts = [...document.querySelectorAll("main > *, .page > *, .side > *")];
+  const ends = parts.map(each => each.getBoundingClientRect().bottom);
+  return Math.min(Math.ceil(Math.max(...ends)) + 16, innerWidth < 500 ? 1200 : 900);
+}"""
+ENCODE = """async (picture) => {
+  const image = new Image();
+  await new Promise((done, failed) => { image.onload = done; image.onerror = failed;
+    image.src = "data:image/png;base64," + picture; });
+  const canvas = document.createElement("canvas");
+  canvas.width = image.width; canvas.height = image.height;
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return canvas.toDataURL("image/webp", 0.6);
+}"""
 
 
 def order(number: int) -> dict[str, object]:
@@ -86,27 +125,83 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         number = 0
         for minute in range(MINUTES, 0, -1):
             number = deliver(made, number, timedelta(minutes=minute))
-    with Server(made) as running:
-        yield running
+        with Server(made) as running:
+            repair(running)
+            yield running
+
+
+def repair(shop: Server) -> None:
+    """Have an operator pause a rule, redrive a dead letter, replay events twice, and backtest a rule."""
+    made = shop.installation
+    with shop.api(made.token("ann", "read", "payloads", "operate")) as api:
+        api.post("rules", "warehouse", "pause")
+        api.post("rules", "warehouse", "resume")
+        made.redrive(
+            api.start_redrive(rule="refunds", names=[next(iter(api.dead_letters(rule="refunds"))).name]).redrive_id
+        )
+        made.replay(api.start_replay("orders", "20m", rules=["warehouse"]).replay_id)
+        api.start_replay("orders", "15m", rules=["large-orders"])
+    made.backtest("large-orders")
 
 
 @pytest.fixture(scope="module")
 def window(shop: Server) -> Iterator[Page]:
     """A browser window that is logged in."""
     with open_chromium() as chromium:
-        page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        log_in(page, shop.url, shop.installation.token("ann", "read", "payloads"))
+        page = chromium.new_page(bypass_csp=True)  # the picture is encoded within the page
+        log_in(page, shop.url, shop.installation.token("bea", "read", "payloads", "operate"))
         yield page
 
 
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [("page-overview", "?from=1h"), ("page-event", "/event?id=order-7"), ("page-rule", "/rules/large-orders")],
-)
-def test_pictures_are_taken(name: str, path: str, shop: Server, window: Page, tmp_path: Path) -> None:
-    """The top of each page, light and dark."""
-    pictures = Path(os.environ.get("TEST_SCREENSHOTS") or tmp_path)
-    window.goto(f"{shop.url}/page{path}")
-    for scheme, file in (("dark", f"{name}-dark.png"), ("light", f"{name}.png")):
+@pytest.fixture(scope="module")
+def paths(shop: Server, window: Page) -> dict[str, str]:
+    """The address of each page by the name of its pictures."""
+    found = dict(PAGES)
+    for name, path, link in (
+        ("batch", "/batches", "td.name a"),
+        ("replay", "/replays", "td.name a"),
+        ("backtest", "/backtests", "td a"),
+        ("dead-letter", "/dead-letters?by=letter", "td a[href*='/dead-letters/']"),
+    ):
+        window.goto(f"{shop.url}/page{path}")
+        href = window.locator(link).first.get_attribute("href")
+        assert href is not None
+        found[name] = href.removeprefix("/page")
+    return found
+
+
+def take(window: Page, file: Path) -> None:
+    """Write a picture of the page down to the end of what it shows, as WebP, which Chromium encodes."""
+    end = window.evaluate(END)
+    width = window.viewport_size["width"] if window.viewport_size else 0
+    picture = window.screenshot(clip={"x": 0, "y": 0, "width": width, "height": end}, full_page=True)
+    encoded = window.evaluate(ENCODE, base64.b64encode(picture).decode())
+    file.write_bytes(base64.b64decode(encoded.partition(",")[2]))
+    assert file.stat().st_size < 120_000
+
+
+@pytest.mark.parametrize("name", [*PAGES, "batch", "replay", "backtest", "dead-letter"])
+def test_pictures_are_taken(name: str, paths: dict[str, str], shop: Server, window: Page, tmp_path: Path) -> None:
+    """Each page in light and dark, and in light at 400 pixels."""
+    pictures(shop, window, f"{shop.url}/page{paths[name]}", name, tmp_path)
+
+
+def test_pictures_of_the_portal_are_taken(shop: Server, window: Page, tmp_path: Path) -> None:
+    """As a partner sees it, who may see payloads."""
+    options = ("--portal", "--ttl", "7d", "--scope", "payloads")
+    link = shop.installation.run("tokens", "create", "shop-partner", "--owner", "shop", *options)
+    window.goto(f"{shop.url}/portal/page/open#{link.strip().partition('#')[2]}")
+    expect(window.get_by_role("heading", name="shop", exact=True)).to_be_visible()
+    pictures(shop, window, f"{shop.url}/portal/page", "portal", tmp_path)
+
+
+def pictures(shop: Server, window: Page, url: str, name: str, folder: Path) -> None:
+    """Take the pictures of a page."""
+    folder = Path(os.environ.get("TEST_SCREENSHOTS") or folder)
+    for scheme, width, end in (("light", 1280, ""), ("dark", 1280, "-dark"), ("light", 400, "-narrow")):
         window.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-        window.screenshot(path=pictures / file)
+        window.set_viewport_size({"width": width, "height": 900})
+        response = window.goto(url)
+        assert response is not None
+        assert response.status == 200
+        take(window, folder / f"page-{name}{end}.webp")

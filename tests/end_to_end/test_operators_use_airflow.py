@@ -179,11 +179,20 @@ def test_the_page_is_used_within_airflow(operating: RunningEnvironment, browser:
     expect(frame.get_by_role("heading", name="Overview")).to_be_visible()
     expect(frame.locator("html")).to_have_attribute("data-theme", "dark")
     browser.picture("page-in-airflow")
+    pages = frame.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts()
+    unlike = pages_unlike(browser, pages, "dark")
     browser.page.evaluate("localStorage.setItem('theme', 'light')")
     browser.page.reload()
     expect(frame.locator("html")).to_have_attribute("data-theme", "light")
+    unlike += pages_unlike(browser, pages, "light")
 
-    frame.get_by_role("link", name="Rules").click()
+    assert len(pages) >= 10
+    assert unlike == []
+    frame.get_by_role("link", name="Events", exact=True).click()
+    expect(frame.get_by_role("heading", name="Events", exact=True, level=1)).to_be_visible()
+    browser.picture("page-in-airflow-light")
+
+    frame.get_by_role("link", name="Rules", exact=True).click()
     frame.get_by_role("link", name="invoices").click()
     frame.get_by_role("button", name="Pause", exact=True).click()
     expect(frame.get_by_role("button", name="Resume", exact=True)).to_be_visible()
@@ -201,6 +210,21 @@ def test_the_page_is_used_within_airflow(operating: RunningEnvironment, browser:
     assert (run["conf"]["candidate"], run["triggering_user_name"]) == ("invoices", "admin")
     path = f"/dags/eventbridge_backtest_rules/dagRuns/{run['dag_run_id']}"
     operating.airflow.call("PATCH", path, json={"state": "failed"})  # its results are tested elsewhere
+
+
+def pages_unlike(browser: Browser, pages: list[str], theme: str) -> list[str]:
+    """Return the pages that have another theme than Airflow, or that are wider than its frame."""
+    frame = browser.page.frame_locator("iframe[title='EventBridge']")
+    found = []
+    for name in pages:
+        link = frame.get_by_role("navigation", name="Pages").get_by_role("link", name=name.split("\n")[0])
+        link.click()
+        expect(link).to_have_attribute("aria-current", "page")
+        whole = frame.locator("html")
+        wide = whole.evaluate("(each) => each.scrollWidth > each.clientWidth")
+        if wide or whole.get_attribute("data-theme") != theme:
+            found.append(f"{name}, {theme}{', too wide' if wide else ''}")
+    return found
 
 
 def test_a_push_leads_to_its_deliveries_and_back(operating: RunningEnvironment, browser: Browser) -> None:
