@@ -50,6 +50,19 @@ def test_standard_input_and_another_topic(shop: Any, eventbridge: Callable[..., 
     assert sum(map(len, messages(shop, "paid").values())) == 1
 
 
+def test_a_bus_without_a_rule_says_so(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """No runner takes its events, so neither message promises a batch; `events why` has the reason too."""
+    shop.write("rules/unused.yaml", "buses: {unused: {source: {type: embedded}}}")
+
+    result = eventbridge("events", "publish", "unused", shop.orders(1))
+    found = eventbridge("events", "why", "o0")
+
+    assert (result.code, result.out) == (0, "1 event published to unused/events.\n")
+    assert "no rule uses the bus unused, so no runner takes its events" in " ".join(result.err.split())
+    assert "not landed yet" in found.out
+    assert "no rule uses the bus unused" in " ".join(found.err.split())
+
+
 @pytest.mark.parametrize("attribute", ["partitionkey", "subject"])
 def test_events_of_one_key_lie_in_one_partition_in_order(
     attribute: str, shop: Any, eventbridge: Callable[..., Any]

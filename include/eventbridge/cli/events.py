@@ -63,6 +63,11 @@ def publish(
             f"the runner {runner} has never run, and the bus {bus} has `start_at: latest`: the runner will not get "
             f"events that are published before its first run. Run it once first, or set `start_at: earliest`"
         )
+    if not done.has_rule:
+        warn(
+            f"no rule uses the bus {bus}, so no runner takes its events, and `events find` does not show them; "
+            f"`eventbridge events tail {bus} --from-beginning` does"
+        )
     if done.malformed:
         warn(f"malformed events, which will be dead-lettered: {len(done.malformed):,}; the first: {done.malformed[0]}")
     if as_json:
@@ -76,9 +81,8 @@ def publish(
             }
         )
     else:
-        taken = (
-            "" if done.unregistered else f" The next batch of each runner takes {'it' if done.count == 1 else 'them'}."
-        )
+        is_taken = done.has_rule and not done.unregistered
+        taken = "" if not is_taken else f" The next batch of each runner takes {'it' if done.count == 1 else 'them'}."
         print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}.{taken}")
 
 

@@ -41,7 +41,8 @@ class Published:
 
     `partitions` has the number of events that each partition got, and their first and last offset. `malformed` has the
     errors of the published events that are not CloudEvents and will become dead letters. `unregistered` has the runners
-    that will not get the events, because they have never run and the bus has `start_at: latest`.
+    that will not get the events, because they have never run and the bus has `start_at: latest`. `has_rule` is False if
+    no rule uses the bus, so that no runner takes its events.
     """
 
     bus: str
@@ -50,6 +51,7 @@ class Published:
     partitions: Mapping[Partition, tuple[int, int, int]]
     malformed: tuple[str, ...]
     unregistered: tuple[str, ...]
+    has_rule: bool
 
 
 def publish_lines(
@@ -136,7 +138,9 @@ def _publish(
                 spans[partition] = (before + 1, min(first, offset), max(last, offset))
             add_positions(added)
             count += len(batch)
-    return Published(found.name, topic, count, dict(sorted(spans.items())), tuple(malformed), tuple(unregistered))
+    has_rule = found.name in rules.runners().values()
+    partitions = dict(sorted(spans.items()))
+    return Published(found.name, topic, count, partitions, tuple(malformed), tuple(unregistered), has_rule)
 
 
 def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:

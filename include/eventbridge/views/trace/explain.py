@@ -135,6 +135,9 @@ def why(
         # no notes and no extent of the search, because both count the events of others
         extent, unreadable = SearchExtent(0, 0, 0, None, None), tuple(dict.fromkeys(search.unreadable))
         return Why(event_id, found_here, tuple(positions), tuple(before), extent, (), unreadable)
+    if current is not None:
+        unused = {position.bus for position in positions} - set(current.runners().values())
+        search.notes += [f"no rule uses the bus {name}, so no runner takes its events" for name in sorted(unused)]
     return Why(
         event_id=event_id,
         events=tuple(results),
