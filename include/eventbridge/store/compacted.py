@@ -127,7 +127,7 @@ class CompactedStore:
         """
         stored: set[str] = set()
         for day, of_day in groupby(paths, layout.day_in_path):
-            known, files = self._known(day)
+            known, files = self._cached_day(day)
             moved = {} if day is None else self._read_lists(day, known, files)
             stored.update(moved[path].file if path in moved else path for path in of_day)
         return stored
@@ -137,10 +137,10 @@ class CompactedStore:
         day = layout.day_in_path(path)
         if day is None:
             return None
-        known, files = self._known(day)
+        known, files = self._cached_day(day)
         return files[path] if path in files else self._read_lists(day, known, files).get(path)
 
-    def _known(self, day: str | None) -> tuple[Sequence[str], Mapping[str, CompactedFile]]:
+    def _cached_day(self, day: str | None) -> tuple[Sequence[str], Mapping[str, CompactedFile]]:
         """Return the lists of a day that are in memory, and the files that they name, by path."""
         with self._lock:
             return self._days.get(day or "", ([], {}))
