@@ -109,7 +109,7 @@ class SpanTarget(Target, Protocol):
     """A target that stores a span as a whole under its name, replacing an earlier one or keeping it."""
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> SpanResponse | None:
-        """Send a span and return the response to it; None if `until` had passed and nothing was sent."""
+        """Send a span and return the response to it; None if `until` passed before all of it was sent."""
 
 
 class SharingTarget(Target, Protocol):
