@@ -1,8 +1,8 @@
 """What every target must do: each test runs against the real ones and the fake. A new target is one more line.
 
 Each type runs as the target of a rule and as the dead letter queue of another one, as rule files write them. `http`
-with `batch` is a target only, as a queue has no such field. `airflow` has tests
-of its own with fewer deliveries, because a run costs Airflow's API server half a second.
+with `batch` is a target only, as a queue has no such field. `queue` has no place here, as nothing is sent to it: see
+`ledger_queues_contract`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pytest
 from deltalake import DeltaTable
 from demo.receiver import ADDRESSES, Receiver
 from demo.s3_server import S3Server
+from services.airflow import PASSWORD, USER, AirflowServer
 from services.iceberg import sqlite_catalog
 from services.kafka import Kafka
 from services.kafka import make_topics as make_kafka_topics
@@ -220,6 +221,31 @@ def sql(folder: Path) -> Destination:
     )
 
 
+def dag_runs(airflow: AirflowServer, number: int) -> Destination:
+    """A DAG of its own, whose runs have the numbers of payloads in their conf."""
+
+    def received() -> list[bytes]:
+        return [json.dumps({"n": run["conf"]["n"]}).encode() for run in airflow.runs(f"crm_{number}").values()]
+
+    return Destination(f"{AIRFLOW}, dag_id: crm_{number}", received, login_of(airflow))
+
+
+def asset_events(airflow: AirflowServer, number: int) -> Destination:
+    """An asset of its own, whose events have the numbers of payloads in their extra."""
+
+    def received() -> list[bytes]:
+        return [json.dumps({"n": event["extra"]["n"]}).encode() for event in airflow.asset_events(f"crm_{number}")]
+
+    return Destination(f"{AIRFLOW}, asset: crm_{number}", received, login_of(airflow))
+
+
+AIRFLOW = "type: airflow, allow_http: true, connection: there"
+
+
+def login_of(airflow: AirflowServer) -> Connection:
+    return Connection("there", "http", airflow.url, login=USER, password=PASSWORD)
+
+
 def in_memory() -> Kit:
     opened: list[InMemoryTarget] = []
 
@@ -244,9 +270,11 @@ DESTINATIONS: dict[str, Callable[[Asked], Destination]] = {
     "delta": lambda asked: delta(asked("tmp_path")),
     "iceberg": lambda asked: iceberg(asked("tmp_path")),
     "sql": lambda asked: sql(asked("tmp_path")),
+    "airflow": lambda asked: dag_runs(asked("airflow"), next(asked("airflow_numbers"))),
+    "airflow asset": lambda asked: asset_events(asked("airflow"), next(asked("airflow_numbers"))),
 }
 #: Those that take objects only, and store their members; their own tests have their values.
-OBJECTS_ONLY = {"delta", "iceberg", "sql"}
+OBJECTS_ONLY = {"delta", "iceberg", "sql", "airflow", "airflow asset"}
 TARGET, QUEUE = "target", "dead letter queue"
 #: Which of them a rule file may write as a dead letter queue.
 QUEUES = [name for name in DESTINATIONS if "batch_requests" not in name]
@@ -302,6 +330,31 @@ def kafka_topics(kafka: Kafka) -> Iterator[str]:
 def rocketmq_topics(rocketmq: RocketMQ) -> Iterator[str]:
     """Name empty topics of two queues, one after the other."""
     return made_at_once(lambda names: make_rocketmq_topics(rocketmq, *names, partitions=2))
+
+
+#: So many DAGs, each with an asset of its name, are stored as Airflow starts.
+_DAGS = 60
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
+    """Start Airflow's API server for the module."""
+    dags = f"""
+from airflow.sdk import DAG, Asset
+from airflow.providers.standard.operators.empty import EmptyOperator
+
+for number in range({_DAGS}):
+    with DAG(f"crm_{{number}}", schedule=None, max_active_runs=10_000, is_paused_upon_creation=False):
+        EmptyOperator(task_id="nothing", outlets=[Asset(f"crm_{{number}}")])
+"""
+    with AirflowServer(tmp_path_factory.mktemp("airflow") / "home", dags) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def airflow_numbers() -> Iterator[int]:
+    """Number the DAGs without runs, and the assets without events."""
+    return iter(range(_DAGS))
 
 
 def made_at_once(make: Callable[[list[str]], None]) -> Iterator[str]:
