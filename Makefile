@@ -185,7 +185,7 @@ bench-match: setup ## how fast events are matched, beside Event Ruler: ten minut
 bench-push: setup ## deliveries a CPU-second of one push, beside aiohttp and httpx
 	@exec $(BIN)/python -m benchmarks.bench_push --deliveries $(DELIVERIES)
 
-bench-targets: setup ## events a CPU-second to Delta, Iceberg, S3, PostgreSQL and a pull queue, beside the client library alone writing the same rows
+bench-targets: setup ## events a CPU-second to Delta, Iceberg, S3, PostgreSQL, Airflow and a pull queue, beside the client library alone writing the same rows
 	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.bench_targets $(ARGS)
 
 bench-telemetry: setup ## what OpenTelemetry at 1 % sampling costs of route and push: pairs of batches with and without
