@@ -1,4 +1,9 @@
-"""What every ledger must do for queues: a delivery has one consumer at a time, and a key one delivery."""
+"""What every ledger must do for queues: a delivery has one consumer at a time, and a key one delivery.
+
+Queues have this contract in place of that of targets (`test_target_contract`), because nothing is sent to a queue: its
+target refuses requests, a push adds rows to the ledger, and consumers decide how each attempt ends. What else a target
+owes its deliveries (retries, age, dead letters, order, reconciliation, isolation) is in `test_queue_target`.
+"""
 
 from __future__ import annotations
 

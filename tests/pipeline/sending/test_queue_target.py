@@ -198,6 +198,23 @@ def test_nothing_is_received_while_the_target_is_paused(sending: Sending) -> Non
     assert len(received(sending)) == 1
 
 
+def test_a_queue_without_consumers_holds_up_no_other_target(sending: Sending, clock: RunningClock) -> None:
+    """Another queue and another target of the rule get all events of two batches, while nobody receives from one."""
+    sending.begin(3, pull=QUEUE, idle="{type: queue, queue: idle}", crm="/healthy/crm")
+    sending.deliver()
+    sending.publish(3)
+    sending.deliver()
+    assert len(sending.requests()) == 6
+    got = received(sending)
+    assert (len(got), acknowledged(sending, got)) == (6, Receipts(6, ()))
+    clock.advance(60)
+    sending.deliver()
+
+    assert pending(sending) == 6
+    assert statuses(sending) == {"delivered": 12, "retry_scheduled": 6}
+    assert is_reconciled(sending)
+
+
 def test_a_queue_tells_what_waits(sending: Sending) -> None:
     """How many deliveries wait, and how many consumers have."""
     runtime = sending.begin(3, pull=QUEUE)
