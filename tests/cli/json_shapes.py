@@ -216,6 +216,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "batches": {},
         "files": "int",
         "lost_files": "int",
+        "compacted": "int",
         "rows": "int",
         "rule_changes": "int",
         "requests": "int",
