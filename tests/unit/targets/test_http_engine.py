@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 import time
@@ -186,7 +185,7 @@ def test_a_response_that_came_in_time_counts_however_late_it_is_read(engine: Htt
     assert [each.error_class for each in ends] == [None, "Timeout"]
     assert ends[0].accepted
     assert 1000 <= ends[1].duration_ms < 60_000
-    assert re.fullmatch(r"Operation timed out after \d{4,5} milliseconds with 0 bytes received", ends[1].error or "")
+    assert ends[1].error == "Operation timed out with 0 bytes received", "without its time, which differs each time"
 
 
 def test_a_request_without_a_response_is_given_up_by_the_first_look_after_its_time(

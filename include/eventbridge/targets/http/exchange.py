@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -19,6 +20,9 @@ from eventbridge.targets.protocol import Request
 #: exhausts memory or a time budget.
 KEPT_BYTES = 20 * 1024
 READ_BYTES = 1024 * 1024
+
+#: The time in a message of libcurl; it is left out, because equal failures are then counted as one cause.
+_TOOK = re.compile(r" after \d+ (?:ms|milliseconds)\b")
 
 _TIMEOUT = frozenset({pycurl.E_OPERATION_TIMEDOUT})
 _HOST_UNKNOWN = frozenset({pycurl.E_COULDNT_RESOLVE_HOST})
@@ -206,7 +210,7 @@ class Exchange:
         # a truncated body makes the response incomplete (RFC 9112, 8), so its status does not count
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
-        return self._no_response(self._error_class(error_number), detail, self._duration_ms())
+        return self._no_response(self._error_class(error_number), _TOOK.sub("", detail), self._duration_ms())
 
     def _proxy_fault(self, error_number: int, message: str) -> str | None:
         """Return why the endpoint's proxy opened no tunnel; None if it did, or if there is no proxy."""
