@@ -109,20 +109,20 @@ class SpanDeliveries:
         found = target.deliver_span(span.to_delivery_span(), run.until)
         if found is None:
             return False
-        response, rejected = found
+        response, rejected, stored = found
         run.report.sent += len(span.left)
         if (lost := flush(target)) is not None:
             response = not_flushed(response, lost)
         outcome = _decide_outcome(run, span, response)
-        if outcome is not DELIVERED or not rejected:
-            _put_outcome(run, span, outcome, response)
-            return True
+        others = rejected if outcome is DELIVERED else stored if isinstance(outcome, DeadLettered) else {}
         ids_by_response: dict[Response, list[bytes]] = defaultdict(list)
-        for delivery_id in span.left.to_pylist():
-            ids_by_response[rejected.get(delivery_id, response)].append(delivery_id)
+        for delivery_id in span.left.to_pylist() if others else ():
+            ids_by_response[others.get(delivery_id, response)].append(delivery_id)
         for same, ids in ids_by_response.items():
             part = replace(span, left=pa.array(ids, span.left.type))
             _put_outcome(run, part, outcome if same is response else _decide(run, part, same), same)
+        if not others:
+            _put_outcome(run, span, outcome, response)
         return True
 
 

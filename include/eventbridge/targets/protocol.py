@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
@@ -98,10 +99,15 @@ class DeliverySpan(NamedTuple):
 
 
 class SpanResponse(NamedTuple):
-    """The response to a span. If it is accepted, `rejected` has those to deliveries that were not stored, by id."""
+    """The response to a span. If it is accepted, `rejected` has those to deliveries that were not stored, by id.
+
+    If it is not accepted, `stored` has those to deliveries that were stored nevertheless. They are delivered if the
+    span is dead-lettered; if it is tried again, it is tried as a whole.
+    """
 
     response: Response
     rejected: Mapping[bytes, Response]
+    stored: Mapping[bytes, Response] = MappingProxyType({})
 
 
 @runtime_checkable

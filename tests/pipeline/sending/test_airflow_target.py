@@ -166,18 +166,20 @@ def test_a_changed_batch_leaves_no_event_out(airflow: AirflowServer, tmp_path: P
 def test_a_span_of_more_runs_than_the_dag_may_have_is_finished(airflow: AirflowServer, tmp_path: Path) -> None:
     """Each try starts what the DAG has room for, beside the runs of earlier tries."""
     span = span_of(*(b'{"n": %d}' % n for n in range(10)))
-    tries = []
+    tries, stored = [], []
     for _ in range(2):
         with closing(opened(airflow, tmp_path, "dag_id: three, batch: {count: 2}")) as target:
             assert target.check() is None
             found = target.deliver_span(span, later())
         assert found is not None
         tries.append((found.response.accepted, found.response.error_class))
+        stored.append(Counter(each.code for each in found.stored.values()))
         started = [name for name in airflow.runs("three") if name.startswith(span.name)]
         for name in started:
             airflow.call("PATCH", f"dags/three/dagRuns/{name}", json={"state": "success"})
 
     assert tries == [(False, "TargetBusy"), (True, None)]
+    assert stored == [{200: 6}, {}]
     assert len(started) == 5
 
 
@@ -448,6 +450,28 @@ def test_a_dead_letter_starts_a_run(sending: Sending, with_airflow: None, airflo
     entries = list(dead_letters(sending.runtime, whole=True))
     assert len(confs) == len(entries) == 2
     assert {each["event"] for each in confs} == {each["event"].decode() for each in entries}
+
+
+def test_a_dead_letter_is_only_what_started_no_run(
+    sending: Sending, with_airflow: None, airflow: AirflowServer, tmp_path: Path
+) -> None:
+    """If a later run of a span fails for good, the events of the runs that have started count as delivered."""
+    for name in airflow.runs("three"):
+        airflow.call("PATCH", f"dags/three/dagRuns/{name}", json={"state": "success"})
+    before = airflow.runs("three").keys()
+    with closing(opened(airflow, tmp_path, "dag_id: three")) as target:
+        assert target.check() is None  # counts the runs of the DAG again
+    never = "retry: {policy: custom, max_retries: 0}"
+    sending.begin(10, crm=at(airflow, f"dag_id: three, batch: {{count: 2}}, {never}"))
+    batch_id = sending.deliver_batch()
+    assert batch_id is not None
+
+    statuses = Counter(row.status for row in settled(sending.runtime, batch_id)["crm"])
+    started = [run for name, run in airflow.runs("three").items() if name not in before]
+    sent = {event["id"] for run in started for event in run["conf"]["events"]}
+    dead = {json.loads(entry["event"])["id"] for entry in dead_letters(sending.runtime, whole=True)}
+    assert statuses == {"delivered": 6, "dead_lettered": 4}
+    assert (len(sent), len(dead), sent & dead) == (6, 4, set())
 
 
 def test_one_event_can_be_sent_by_hand(

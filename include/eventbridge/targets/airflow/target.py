@@ -149,7 +149,9 @@ class AirflowTarget:
         """
         lines = [json_line(each or b"")[:-1] for each in span.payloads.to_pylist()]
         unfit = {at for at, line in enumerate(lines) if not _is_storable(line)}
+        ids = span.delivery_ids.to_pylist()
         response = Response(True, self._clock(), 0.0)
+        stored: dict[bytes, Response] = {}
         for start, end in _runs(lines, self._rule.batch or RunBatch()):
             fit = [lines[at] for at in range(start, end) if at not in unfit]
             if not fit:
@@ -162,10 +164,10 @@ class AirflowTarget:
                 return None
             response = sent
             if not sent.accepted:
-                break
+                return SpanResponse(response, {}, stored)
+            stored |= {ids[at]: sent for at in range(start, end) if at not in unfit}
         refused = response._replace(accepted=False, code=None, error_class="MessageRefused", error=_UNFIT)
-        ids = span.delivery_ids.to_pylist()
-        return SpanResponse(response, {ids[at]: refused for at in unfit} if response.accepted else {})
+        return SpanResponse(response, {ids[at]: refused for at in unfit})
 
     def flush(self) -> None:
         """Return immediately, because Airflow has stored what it acknowledged."""
