@@ -369,6 +369,22 @@ def test_a_file_of_its_own_wins_over_one_within_another(store: Store) -> None:
     assert compacted.get(OLD) == b"damaged"
 
 
+@pytest.mark.parametrize("present", ["a", "b"])
+def test_a_file_that_two_lists_name_is_read_where_its_bytes_are(store: Store, present: str) -> None:
+    """A compaction that died has written a list without its larger file; the next one may make another."""
+    places = {name: f"compacted/outcomes/date=2026-01-31/{name}.parquet" for name in ("a", "b")}
+    for name, whole in places.items():
+        write_list(store, layout.compacted_list("2026-01-31", "outcomes", name), [CompactedFile(OLD, whole, 1, 5, 0)])
+    store.put(places[present], b"-bytes-")
+    compacted = CompactedStore(store)
+
+    with compacted.open(OLD) as file:
+        assert file.read() == b"bytes"
+    found = compacted.find(OLD)
+    assert found is not None
+    assert compacted.stored_paths([OLD]) == {found.file} == {places[present]}
+
+
 def test_a_compacted_file_that_is_lost_is_missing_under_its_own_path(store: Store) -> None:
     """If the larger file is lost, the error names the path that the reader asked for."""
     files = [CompactedFile(OLD, "compacted/outcomes/date=2026-01-31/whole.parquet", 0, 7, 0)]

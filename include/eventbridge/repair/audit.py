@@ -33,7 +33,6 @@ from eventbridge.progress import Progress, unreported
 from eventbridge.replay.account import coverage_differences
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
-from eventbridge.store.compacted import compacted_manifests
 from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import count_rows, read_table
 
@@ -234,7 +233,8 @@ def _file_differences(
 
 
 def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
-    paths = [*runtime.store.list("manifests/"), *compacted_manifests(runtime.store)]
+    # only those that are not compacted, because a ledger compacts the manifests of its own batches
+    paths = list(runtime.store.list("manifests/"))
     known = {batch.batch_id for batch in runtime.ledger.batches.find(limit=None)}
     for path in paths:
         batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")

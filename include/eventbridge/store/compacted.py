@@ -1,8 +1,9 @@
-"""Reads files that a compaction has moved: their bytes stand, unchanged, inside larger files.
+"""Reads files that were compacted: their bytes are, unchanged, a part of a larger file.
 
-A compaction copies files of a day into larger ones, writes a list of where each stands, and then deletes them. Readers
-keep the old paths, which manifests, deliveries and the ledger name. A path without a file of its own is looked up in
-the lists of its day.
+A compaction lists where the bytes of each file of a day are going to be, copies them into larger files, and then
+deletes the files. Readers keep the old paths, which manifests, deliveries and the ledger name. A path without a file of
+its own is looked up in the lists of its day. Several lists may name a path, because a run may die, or two may overlap;
+the larger file that exists has its bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import builtins
 import io
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -27,7 +28,7 @@ _DAYS: Final = 2
 
 
 class CompactedFile(NamedTuple):
-    """The place of a file's bytes: in another file, from `start`; `first_row` is its first row there."""
+    """The place of a file's bytes: in the larger `file`, from `start`; `first_row` is its first row there."""
 
     path: str
     file: str
@@ -37,7 +38,7 @@ class CompactedFile(NamedTuple):
 
 
 def write_list(store: Store, path: str, files: Sequence[CompactedFile]) -> None:
-    """Write a list of compacted files, which must be durable before the files are deleted."""
+    """Write a list of compacted files. It is written before the larger files, so that none of these is ever unknown."""
     table = pa.Table.from_pylist([each._asdict() for each in files], schema=schemas.COMPACTED_FILES)
     write_table(store, path, table, schema=schemas.COMPACTED_FILES)
 
@@ -47,23 +48,20 @@ def read_list(store: Store, path: str) -> list[CompactedFile]:
     return [CompactedFile(**row) for row in read_table(store, path).to_pylist()]
 
 
-def compacted_manifests(store: Store) -> Iterator[str]:
-    """Yield the paths of all manifests that were compacted."""
-    for path in store.list(layout.COMPACTED_LISTS):
-        if layout.area_of_list(path) == "manifests":
-            yield from (each.path for each in read_list(store, path))
+#: The places of compacted files, by old path.
+_Files = Mapping[str, Sequence[CompactedFile]]
 
 
 class CompactedStore:
-    """A store that finds the files that a compaction has moved; `list` and `size` see files as they are stored.
+    """A store that finds compacted files under their old paths; `list` and `size` see files as they are stored.
 
-    A file at the path itself wins over one that was moved, because a repair writes a file again under its path.
+    A file at the path itself takes precedence, because a repair writes a file again under its path.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._days: OrderedDict[str, tuple[builtins.list[str], Mapping[str, CompactedFile]]] = OrderedDict()
+        self._days: OrderedDict[str, tuple[builtins.list[str], _Files]] = OrderedDict()
 
     @property
     def uri(self) -> str:
@@ -79,29 +77,26 @@ class CompactedStore:
         return self._store.create(path, data)
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file, wherever they stand. Raises StoreFileMissing if there is none."""
+        """Return the bytes of a file, compacted or not. Raises StoreFileMissing if there is none."""
         try:
             return self._store.get(path)
         except StoreFileMissing:
-            with self._moved(path) as source:
+            with self._open_compacted(path) as source:
                 return bytes(source.read())
 
     def open(self, path: str) -> pa.NativeFile:
-        """Return a file for random-access reads, wherever it stands. Raises StoreFileMissing if there is none."""
+        """Return a file for random-access reads, compacted or not. Raises StoreFileMissing if there is none."""
         try:
             return self._store.open(path)
         except StoreFileMissing:
-            return self._moved(path)
+            return self._open_compacted(path)
 
     def exists(self, path: str) -> bool:
-        """Return whether a file with this name exists, also inside another one."""
-        if self._store.exists(path):
-            return True
-        found = self.find(path)
-        return found is not None and self._store.exists(found.file)
+        """Return whether a file with this name exists, compacted or not."""
+        return self._store.exists(path) or self.find(path) is not None
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix` and sort after `after`; not those that were moved."""
+        """Return the paths of all files that begin with `prefix` and sort after `after`; not compacted ones."""
         return self._store.list(prefix, after)
 
     def size(self, prefix: str) -> int:
@@ -109,11 +104,11 @@ class CompactedStore:
         return self._store.size(prefix)
 
     def delete(self, path: str) -> None:
-        """Remove a file if it exists; one that was moved stays."""
+        """Remove a file if it exists; the bytes of a compacted one stay."""
         self._store.delete(path)
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Remove the files that exist; those that were moved stay."""
+        """Remove the files that exist; the bytes of compacted ones stay."""
         self._store.delete_all(paths)
 
     def free_bytes(self) -> int | None:
@@ -127,41 +122,47 @@ class CompactedStore:
         """
         stored: set[str] = set()
         for day, of_day in groupby(paths, layout.day_in_path):
-            known, files = self._cached_day(day)
-            moved = {} if day is None else self._read_lists(day, known, files)
-            stored.update(moved[path].file if path in moved else path for path in of_day)
+            places = {} if day is None else self._read_lists(day)
+            present = {file for each in places.values() for file in {place.file for place in each}}
+            present = {file for file in present if self._store.exists(file)}
+            for path in of_day:
+                stored.add(next((each.file for each in places.get(path, ()) if each.file in present), path))
         return stored
 
     def find(self, path: str) -> CompactedFile | None:
-        """Return where a file stands that was moved, or None if the lists of its day do not name it."""
+        """Return the place of a compacted file, or None if the lists of its day do not name it."""
+        return next((each for each in self._places(path) if self._store.exists(each.file)), None)
+
+    def _open_compacted(self, path: str) -> pa.NativeFile:
+        for place in self._places(path):
+            try:
+                source = self._store.open(place.file)
+            except StoreFileMissing:
+                continue
+            return pa.PythonFile(_Part(source, place.start, place.size), mode="r")
+        raise missing(path, self.uri)
+
+    def _places(self, path: str) -> Iterator[CompactedFile]:
+        """Yield the places of a file, first from the lists in memory, then from those that are new."""
         day = layout.day_in_path(path)
         if day is None:
-            return None
-        known, files = self._cached_day(day)
-        return files[path] if path in files else self._read_lists(day, known, files).get(path)
-
-    def _cached_day(self, day: str | None) -> tuple[Sequence[str], Mapping[str, CompactedFile]]:
-        """Return the lists of a day that are in memory, and the files that they name, by path."""
+            return
         with self._lock:
-            return self._days.get(day or "", ([], {}))
+            _, files = self._days.get(day, ([], {}))
+        known = files.get(path, ())
+        yield from known
+        yield from (each for each in self._read_lists(day).get(path, ()) if each not in known)
 
-    def _moved(self, path: str) -> pa.NativeFile:
-        found = self.find(path)
-        if found is None:
-            raise missing(path, self.uri)
-        try:
-            source = self._store.open(found.file)
-        except StoreFileMissing:
-            raise missing(path, self.uri) from None
-        return pa.PythonFile(_Part(source, found.start, found.size), mode="r")
-
-    def _read_lists(
-        self, day: str, known: Sequence[str], files: Mapping[str, CompactedFile]
-    ) -> Mapping[str, CompactedFile]:
-        """Return the compacted files of a day by path, also those of lists that are not yet known."""
+    def _read_lists(self, day: str) -> _Files:
+        """Return the compacted files of a day; its lists are read again only if there are others than in memory."""
         lists = self._store.list(layout.compacted_lists(day))
+        with self._lock:
+            known, files = self._days.get(day, ([], {}))
         if lists != known:
-            files = {each.path: each for path in lists for each in read_list(self._store, path)}
+            found: dict[str, builtins.list[CompactedFile]] = defaultdict(list)
+            for each in (file for path in lists for file in read_list(self._store, path)):
+                found[each.path].append(each)
+            files = found
         with self._lock:
             self._days[day] = lists, files
             self._days.move_to_end(day)

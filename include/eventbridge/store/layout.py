@@ -17,7 +17,7 @@ from eventbridge.errors import NewerFormatError, StoreFileDamaged
 #: The path prefix of all backtest reports; they sort by day.
 BACKTEST_REPORTS: Final = "reports/backtest/"
 
-#: The path prefix of all files with the content of others, and of the lists of these.
+#: The path prefix of the larger files of compactions, and of the lists of compacted files.
 COMPACTED: Final = "compacted/"
 
 #: The path prefix of the lists of compacted files; they sort by day.
@@ -183,12 +183,12 @@ def batch_in_name(path: str) -> str | None:
 
 
 def compacted(folder: str, name: str, suffix: str) -> str:
-    """Return the path of a file with the content of files of a folder of a day."""
+    """Return the path of a larger file, into which files of the folder of a day were compacted."""
     return f"{COMPACTED}{folder}/{name}.{suffix}"
 
 
 def compacted_list(day: str, area: str, name: str) -> str:
-    """Return the path of a list of compacted files of a day, 2026-01-31, that stood in the topmost folder `area`."""
+    """Return the path of a list of compacted files of a day, such as 2026-01-31, whose topmost folder is `area`."""
     return f"{COMPACTED_LISTS}date={day}/{area}-{name}.parquet"
 
 
@@ -198,12 +198,12 @@ def compacted_lists(day: str) -> str:
 
 
 def day_of_list(path: str) -> str:
-    """Return the day, in the form 2026-01-31, of which a list of compacted files names files."""
+    """Return the day, in the form 2026-01-31, of the files that a list of compacted files names."""
     return path.removeprefix(f"{COMPACTED_LISTS}date=").partition("/")[0]
 
 
 def area_of_list(path: str) -> str:
-    """Return the topmost folder in which the files stood that a list of compacted files names."""
+    """Return the topmost folder of the files that a list of compacted files names."""
     return path.rpartition("/")[2].partition("-")[0]
 
 

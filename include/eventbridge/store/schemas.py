@@ -155,7 +155,7 @@ INDEXED_FILES = pa.schema(
     [pa.field("batch_id", pa.string(), nullable=False), pa.field("path", pa.string(), nullable=False)]
 )
 
-#: compacted/.../files-*: the files that a compaction has copied into others, and where each stands.
+#: compacted/lists/: the files that a compaction has copied into larger ones, and where their bytes are.
 COMPACTED_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),  # before the compaction

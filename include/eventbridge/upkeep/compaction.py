@@ -1,12 +1,12 @@
 """Compacts the days that have ended: copies their small files into larger ones, which are read under the old paths.
 
-A file is never changed. Its bytes are copied, with those of others of the same columns, into a file that is itself
-Parquet; manifests are copied one after another. Then a list of the copies is written, and only then the files are
-deleted. If a run dies before that, the next one copies the same files to the same names. A day is compacted once, after
-its orphaned files were swept: no stage writes to it any more, except a repair, which writes a file again under its
-path, where it wins over the copy. The files of a batch that a repair has named are left as they are.
+A file is never changed. A list is written first, of where the bytes of each file are going to be. Then the bytes are
+copied, with those of other files of the same columns, into a larger file that is itself Parquet; manifests are copied
+one after another. Only then the files are deleted. If a run dies before that, the next one copies them again.
 
-The files that pending rows and deferred matches name stay, because a retry is going to read them.
+A day is compacted once, after its orphaned files were swept: no stage writes to it any more, except a repair. A repair
+writes a file again under its path, where it takes precedence over the copy; the files of a repaired batch stay. So do
+the files that pending rows and deferred matches name, because a retry is going to read them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 #: Files of at least this size are left as they are.
 MAX_BYTES: Final = 32 << 20
-#: A file with the content of others is written once it has this size or this number of files.
+#: A larger file is written once it has this size, or this number of files.
 _TARGET_BYTES: Final = 64 << 20
 _TARGET_FILES: Final = 2_000
 _DAY: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MANIFESTS: Final = "manifests/"
-#: The records of a batch whose files stand in a folder.
+#: The records of a batch whose files are in a topmost folder.
 _KEPT_IN: Final[dict[str, Kept]] = {
     "buffer": "archive",
     "deliveries": "all",
@@ -124,7 +124,7 @@ class _Compaction:
                     return
                 data = bytes(source.read())
             footer = None if path.startswith(_MANIFESTS) else Footer.parse(data, path)
-        except StoreFileMissing:  # retention has removed it, or another run has moved it
+        except StoreFileMissing:  # retention has removed it
             return
         except StoreFileDamaged as error:
             log.warning("a damaged file is not compacted: %s", error)
@@ -138,23 +138,25 @@ class _Compaction:
             self._finish({schema: by_schema.pop(schema)})
 
     def _finish(self, by_schema: dict[bytes, _Copy]) -> None:
-        """Write the copies, then their list, and delete the files."""
-        copied = [each for copy in by_schema.values() if len(copy.paths) > 1 for each in copy.write(self._store)]
+        """Write the list of the copies, then the copies, and delete the files."""
+        copies = [copy for copy in by_schema.values() if len(copy.paths) > 1]
         by_schema.clear()
-        if not copied:
+        if not copies:
             return
-        day = f"{self._day:%Y-%m-%d}"
-        area = copied[0].path.partition("/")[0]
-        write_list(self._store, layout.compacted_list(day, area, _digest([each.path for each in copied])), copied)
+        places = [place for copy in copies for place in copy.places()]
+        area, day = places[0].path.partition("/")[0], f"{self._day:%Y-%m-%d}"
+        write_list(self._store, layout.compacted_list(day, area, _digest([each.path for each in places])), places)
+        for copy in copies:
+            copy.write(self._store)
         repaired = {layout.batch_in_name(path) for path in self._store.list(self._repairs)}
-        moved = [each.path for each in copied if layout.batch_in_name(each.path) not in repaired]
-        self._store.delete_all(moved)
-        self._run.done.compacted += len(moved)
+        copied = [each.path for each in places if layout.batch_in_name(each.path) not in repaired]
+        self._store.delete_all(copied)
+        self._run.done.compacted += len(copied)
         self._run.progressed()
 
 
 class _Copy:
-    """The bytes of several files, which become one file: Parquet if they are, with all their rows in this order."""
+    """The bytes of several files for a larger one, which is Parquet if they are, with all their rows in this order."""
 
     def __init__(self, folder: str, footer: Footer | None) -> None:
         self._folder = folder
@@ -183,23 +185,28 @@ class _Copy:
             self._groups += footer.moved_groups(start)
             self._rows += footer.rows
 
-    def write(self, store: Store) -> list[CompactedFile]:
-        """Write the file, unless an earlier run has, and return where each of its files stands."""
-        suffix = "json" if self._footer is None else "parquet"
-        if self._footer is not None:
-            self._data += self._footer.with_groups(self._rows, self._groups)
-        path = layout.compacted(self._folder, _digest(self.paths), suffix)
-        store.create(path, bytes(self._data))
-        return [CompactedFile(old, path, start, size, row) for old, start, size, row in self._starts]
+    @property
+    def path(self) -> str:
+        """Return the path of the larger file: the same for the same files, which never change."""
+        return layout.compacted(self._folder, _digest(self.paths), "json" if self._footer is None else "parquet")
+
+    def places(self) -> list[CompactedFile]:
+        """Return where the bytes of each file are in the larger file."""
+        return [CompactedFile(old, self.path, start, size, row) for old, start, size, row in self._starts]
+
+    def write(self, store: Store) -> None:
+        """Write the larger file, unless an earlier run has."""
+        footer = b"" if self._footer is None else self._footer.with_groups(self._rows, self._groups)
+        store.create(self.path, bytes(self._data + footer))
 
 
 def _digest(paths: list[str]) -> str:
-    """Return a name for a file with the content of these files: the same for the same files, which never change."""
+    """Return a name that these paths determine."""
     return hashlib.sha256("\n".join(paths).encode()).hexdigest()[:32]
 
 
 def prune_compacted(run: RetentionRun, retentions: Retentions) -> None:
-    """Remove compacted files whose batches have all lost these records, and lists that name no other file."""
+    """Remove larger files whose batches have all lost these records, and lists that name no other file."""
     for path in run.runtime.store.list(layout.COMPACTED_LISTS):
         kept = _KEPT_IN[layout.area_of_list(path)]
         day = datetime.fromisoformat(f"{layout.day_of_list(path)}T00:00:00+00:00")

@@ -74,11 +74,11 @@ def maintain(
     _prune_history(run, retentions)
     sweep_lost(run)
     sweep_expired(run, retentions)
-    compact_days(run)
     prune_compacted(run, retentions)
     _trim_buses(run)
     index_events(run)
     maintain_tables(run)
+    compact_days(run)  # after what frees space, because it needs some
     _count(run)
     return run.done
 

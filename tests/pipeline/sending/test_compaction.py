@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 from pipeline.delivering import REFUSED, Sending, http
+from pipeline.repairing import repair
 from pipeline.sending.test_retention import NO_RETRY, days, delivered, files, replay_of, sound
 
 from eventbridge.control.consecutive_batches import deliver_replay
@@ -94,6 +95,21 @@ def test_files_of_pending_deliveries_are_not_compacted(sending: Sending) -> None
 
     assert done.compacted > 0
     assert in_use <= set(sending.runtime.store.list("deliveries/"))
+    assert sound(sending).differences == ()
+
+
+def test_files_of_a_repaired_batch_are_not_compacted(sending: Sending) -> None:
+    """A repair that goes on during the compaction writes its files again, so they are not deleted."""
+    first, *others = compacted_day(sending)
+    dead = next(path for path in contents(sending, first) if path.startswith("dead_letters/"))
+    sending.runtime.store.put(dead, b"damaged")
+    assert repair(sending, first).committed
+    before = files(sending, first)
+
+    maintain(sending.runtime)
+
+    assert files(sending, first) == before
+    assert all(files(sending, batch) == {} for batch in others)
     assert sound(sending).differences == ()
 
 
