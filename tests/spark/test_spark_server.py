@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,16 +13,18 @@ import psutil
 import pytest
 
 from eventbridge.errors import SparkError
-from eventbridge.spark.server import SparkConnectServer, warm_up
+from eventbridge.spark.server import SparkConnectServer, archive_classes, warm_up
 from eventbridge.spark.session import redact_address
 
 
 def test_a_server_ends_with_its_workers() -> None:
-    """After the context nothing of the server remains: no JVM, no Python worker, no folder."""
+    """Nothing of it remains: no JVM, no Python worker, no folder. Its classes came from the archive."""
+    archive_classes()
     with SparkConnectServer(master="local[1]") as server:
         family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         folder = server.log.parent
         assert len(family) > 1
+        assert any(re.fullmatch(r"spark-.*\.jsa", Path(each.path).name) for each in family[0].memory_maps())
         assert folder.exists()
         listening = {each.laddr.ip for each in psutil.Process(server.pid).net_connections() if each.status == "LISTEN"}
 

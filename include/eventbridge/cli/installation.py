@@ -13,7 +13,7 @@ from eventbridge.cli.output import JsonOption, note, plural, print_line, show_do
 from eventbridge.cli.progress import shown_progress
 from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.suggestion import Group
-from eventbridge.errors import UserError
+from eventbridge.errors import EventBridgeError, UserError
 
 if TYPE_CHECKING:
     from eventbridge.upkeep.run import Maintained
@@ -124,21 +124,32 @@ def copy(
 
 
 def compile_matcher(as_json: JsonOption = False) -> None:
-    """Compile the matcher for the workers of this installation: up to three minutes once, then a second or two.
+    """Compile the matcher for the workers of this installation, and archive the classes of Spark.
 
-    Run this command when you build an image; otherwise the first events wait for the compilation.
+    Both take up to three minutes once, then a second or two. Run this command when you build an image; otherwise the
+    first events wait for the compilation, and Spark takes twice as long to start.
     """
     from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
+    from eventbridge.spark.server import archive_classes
 
     begun = time.perf_counter()
     with telling_progress(note):
         compile_ahead()
     seconds = round(time.perf_counter() - begun, 1)
+    begun = time.perf_counter()
+    try:
+        archive_classes()
+        archived: float | None = round(time.perf_counter() - begun, 1)
+    except (EventBridgeError, OSError) as error:  # the archive only saves time
+        warn(f"the classes of Spark are not archived: {error}")
+        archived = None
     if as_json:
-        show_document({"seconds": seconds})
-    else:
-        print_line(f"Compiled the matcher ({seconds} s). Each worker of this installation loads it in a second or two.")
+        show_document({"seconds": seconds, "spark_seconds": archived})
+        return
+    print_line(f"Compiled the matcher ({seconds} s). Each worker of this installation loads it in a second or two.")
+    if archived is not None:
+        print_line(f"Archived the classes of Spark ({archived} s). Spark starts in half the time.")
 
 
 LOCAL = ("127.0.0.1", "::1", "localhost")

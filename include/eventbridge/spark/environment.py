@@ -21,6 +21,7 @@ from typing import Final
 
 from eventbridge.config.connection import PREFIX
 from eventbridge.errors import ConnectionUnusable, PackageMissing, SparkError
+from eventbridge.spark.class_archive import archive_flags
 
 #: The minimum version of Java, which Spark 4.2 needs (class files of Java 17, jdk.incubator.vector).
 LEAST_JAVA = 17
@@ -36,17 +37,24 @@ WORKER_DAEMON = {"spark.python.daemon.module": "eventbridge.spark.worker_daemon"
 
 def require_java() -> None:
     """Raise SparkError, which names the command that installs Java, unless there is a Java that Spark can use."""
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
-    if java is None or not Path(java).exists():
+    java = find_java()
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
         raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {where}: {_INSTALL}")
-    command, environ = [java, "-version"], drop_secrets(os.environ)
+    command, environ = [str(java), "-version"], drop_secrets(os.environ)
     output = subprocess.run(command, capture_output=True, text=True, check=False, env=environ).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', output)
     version = int(found[1]) if found else 0
     if version < LEAST_JAVA:
         raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {java} is version {version}: {_INSTALL}")
+
+
+def find_java() -> Path | None:
+    """Return the program of Java, or None: that of JAVA_HOME if this variable is set, else the first on PATH."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    return Path(java) if java is not None and Path(java).exists() else None
 
 
 def spark_home() -> Path:
@@ -68,8 +76,16 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: str) -> list[str]:
-    """Return the first arguments of spark-submit for a local Spark that keeps its files in `folder`."""
+def submit_command(
+    master: str, folder: Path, confs: Mapping[str, str], memory: str, java_flags: str | None = None
+) -> list[str]:
+    """Return the first arguments of spark-submit for a local Spark that keeps its files in `folder`.
+
+    Java uses the archive of Spark's classes, unless there are other `java_flags`.
+    """
+    java = find_java()
+    if java_flags is None:
+        java_flags = "" if java is None else archive_flags(java, spark_home())
     loopback = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -80,7 +96,7 @@ def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: 
         # Without it, a task that exhausts Java's memory ends its executor, which all tasks share here.
         "spark.executor.killOnFatalError.depth": "0",
         **WORKER_DAEMON,
-        "spark.driver.extraJavaOptions": JVM_FLAGS,
+        "spark.driver.extraJavaOptions": f"{JVM_FLAGS} {java_flags}".strip(),
     }
     if master.startswith("local"):
         loopback["spark.authenticate"] = (
