@@ -124,9 +124,11 @@ test: setup ## every test: the fast ones, the crash matrix, the others, several 
 	cat "$$TMPDIR/computing.txt"
 	exit $$failed
 
+# What only computes depends on the version through Numba alone, and the tests of the whole matcher compile all of it.
 test-python: setup ## the unit tests, the tour of README.md and the page of the first rule, for another version: make test-python VENV=.venv-other PYTHON=python3.13
 	@$(BIN)/python --version
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit \
+	  $(addprefix --ignore ,$(filter-out %/test_kernel_matcher.py,$(COMPUTING)))
 	$(BIN)/pytest -q tests/docs/tour.py
 
 services: setup ## fetch the real servers that tests start, into .services and .s3proxy; tests fetch what they need themselves
