@@ -58,7 +58,11 @@ class Postgresql:
     def __enter__(self) -> Self:
         if not (self.folder / "data").exists():
             self._make()
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # also a signal
+            self.end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -231,7 +235,12 @@ def main() -> None:
 
     PGPASSWORD has the password of a server that is made; one that exists keeps its own.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would end this process before its server
+        sys.exit()
+
+    signal.signal(signal.SIGTERM, stop)
     with Postgresql(Path(sys.argv[2]), int(sys.argv[1]), os.environ["PGPASSWORD"]):
         signal.pause()
 
