@@ -227,6 +227,18 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "tables": "int",
     },
     ("ledger", "migrate"): {"before": "str", "now": "str"},
+    ("backup", "check"): {
+        "verdict": "str",
+        "ledger": "str",
+        "store": "str",
+        "batches": "int",
+        "newest_batch": "str",
+        "unknown_manifests": "int",
+        "missing_manifests": "int",
+        "missing_files": "int",
+        "other_ledgers": [],
+        "examples": [],
+    },
     ("rules", "release", "big-orders"): {
         "rule": "str",
         "hold": "null",

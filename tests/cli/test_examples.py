@@ -20,7 +20,7 @@ RUN = [
     "events find", "events show", "events why", "targets list", "targets show", "targets check", "targets pause",
     "targets resume", "targets enable", "targets rate", "dead-letters list", "redrives list", "replays list",
     "batches list", "schemas list", "plugins list", "plugins show", "quality list", "tokens create", "tokens list",
-    "ledger migrate",
+    "ledger migrate", "backup check",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import typer
 
 from eventbridge.cli import (
     audit,
+    backup,
     batches,
     buses,
     dead_letters,
@@ -94,6 +95,7 @@ _GROUPS = (
     ("tables", tables.app),
     ("tokens", tokens.app),
     ("ledger", installation.ledger_app),
+    ("backup", backup.app),
 )
 app.command("init", short_help="Create a folder with a rule, its tests and events to begin with.")(init.init)
 app.command("status", short_help="Show the status of runners, batches, pending deliveries and targets.")(

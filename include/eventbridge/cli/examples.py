@@ -25,6 +25,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "maintain": ("maintain --dry-run", "maintain"),
     "init-airflow": ("init-airflow", "init-airflow /opt/airflow/dags --create"),
     "compile": ("compile",),
+    "backup check": ("backup check", "backup check -o json"),
     "rules check": ("rules check", "rules check --rules rules -o json"),
     "rules schema": ("rules schema > rules.schema.json",),
     "rules list": ("rules list", "rules list -o yaml"),

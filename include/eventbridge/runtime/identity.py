@@ -54,17 +54,27 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
         if runtime.store.create(path, json.dumps(content).encode()):
             return
         written = runtime.store.get(path)
-    try:
-        owner = json.loads(written)["ledger"]
-    except (ValueError, KeyError, TypeError):
-        raise StoreError(
-            f"{path} in {runtime.store.uri} does not say which ledger it belongs to. Restore this file."
-        ) from None
+    owner = _owner_of(runtime, path, written)
     if owner != runtime.ledger.id:
         raise LedgerLostError(
             f"The state of runner {runner!r} is in the ledger {owner}, and this ledger is {runtime.ledger.id}. "
             + _remedy(runtime)
         )
+
+
+def ledger_of_runner(runtime: Runtime, runner: str) -> str:
+    """Return the id of the ledger that the store names for a runner. Raises StoreError if the record is unreadable."""
+    path = layout.runner(runner)
+    return _owner_of(runtime, path, runtime.store.get(path))
+
+
+def _owner_of(runtime: Runtime, path: str, record: bytes) -> str:
+    try:
+        return str(json.loads(record)["ledger"])
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(
+            f"{path} in {runtime.store.uri} does not say which ledger it belongs to. Restore this file."
+        ) from None
 
 
 def registered_at(runtime: Runtime, runner: str) -> datetime | None:

@@ -12,6 +12,7 @@ from eventbridge.control.consecutive_batches import deliver_replay
 from eventbridge.errors import StoreFileMissing
 from eventbridge.model.batch import Batch
 from eventbridge.pipeline.commit.stage import FILE_KINDS
+from eventbridge.repair.backup import check_backup
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.store import layout
 from eventbridge.store.compacted import CompactedStore
@@ -49,6 +50,7 @@ def test_a_compacted_day_has_few_files_with_the_same_content(sending: Sending) -
     assert all(files(sending, batch) == {} for batch in batches), "no batch has a file of its own"
     assert {path: data for batch in batches for path, data in contents(sending, batch).items()} == before
     assert sound(sending) == audited
+    assert check_backup(sending.runtime).verdict == "together"
     assert maintain(sending.runtime).compacted == 0
 
 
