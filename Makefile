@@ -115,7 +115,8 @@ test: setup ## every test: the fast ones, the crash matrix, the others, several 
 	several="$(BIN)/pytest -q -o tmp_path_retention_policy=failed --durations 25 --durations-min 20"
 	nice -n 19 $$several --timeout 1800 $(COMPUTING) > "$$TMPDIR/computing.txt" 2>&1 &
 	computing=$$!
-	$$several -n 2 --dist loadfile tests/unit $(addprefix --ignore ,$(COMPUTING)) $(if $(CHECKED),,tests/architecture)
+	$(if $(OTHER_PYTHON),,$$several -n 2 --dist loadfile tests/unit $(addprefix --ignore ,$(COMPUTING)))
+	$(if $(CHECKED),,$$several tests/architecture)
 	$$several -n 2 --dist worksteal tests/faults
 	failed=0
 	$$several -n $(WAITING) --dist loadfile --no-loadscope-reorder --ignore tests/unit --ignore tests/architecture \
