@@ -24,7 +24,7 @@ _COLOURS: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("unknown", "duplicate", "cancelled"), typer.colors.YELLOW),
     **dict.fromkeys(
-        ("failed", "FAILED", "disabled", "dead_lettered", "malformed", "error", "timeout"), typer.colors.RED
+        ("failed", "failing", "FAILED", "disabled", "dead_lettered", "malformed", "error", "timeout"), typer.colors.RED
     ),
 }
 #: A cell may go on after its state: `scheduled 2026-11-30 09:00:00`, `on hold: the rule is paused`.

@@ -33,11 +33,11 @@ app.command("rate", short_help="Override the rate of a target.")(operate.set_rat
 def list_targets(as_json: JsonOption = False) -> None:
     """Show the state of each target of the current rule files, when it began, and why; changes nothing.
 
-    ok: the breaker is closed, even if the last attempts failed; degraded: the breaker is open until the time shown,
-    then probes are sent; half-open: the last probes succeeded; disabled: deliveries are on hold until you enable the
-    target; paused: the target responded with 429 and nothing is sent before the time shown, or an operator paused it,
-    or its pool has no slots (see the reason). For a target that is ok, the time shown is when its rate, which rises
-    after a recovery, reaches its limit.
+    ok: the breaker is closed; failing: as ok, but each attempt since the time shown failed, and deliveries wait for a
+    retry; degraded: the breaker is open until the time shown, then probes are sent; half-open: the last probes
+    succeeded; disabled: deliveries are on hold until you enable the target; paused: the target responded with 429 and
+    nothing is sent before the time shown, or an operator paused it, or its pool has no slots (see the reason). For a
+    target that is ok, the time shown is when its rate, which rises after a recovery, reaches its limit.
     """
     from eventbridge.views.target_status import target_list
 

@@ -324,6 +324,16 @@ TAKEN_TARGETS = sa.select(pending.c.rule, pending.c.target).where(
     pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
 )
 
+_THEIRS = (pending.c.rule == target_status.c.rule, pending.c.target == target_status.c.target)
+
+#: The targets whose last attempts all failed and that have scheduled rows, taken or not; the query reads one of these
+#: rows of each target.
+FAILING_TARGETS = sa.select(target_status.c.rule, target_status.c.target).where(
+    target_status.c.failing_since.is_not(None),
+    sa.exists().where(*_THEIRS, SCHEDULED).correlate(target_status)
+    | sa.exists().where(*_THEIRS, TAKEN, pending.c.state == word("scheduled")).correlate(target_status),
+)
+
 #: The maximum number of rows in one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
 
@@ -432,6 +442,10 @@ class Pending(Aggregate):
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
         """Return the targets with waiting, untaken deliveries, once for each of their states and hold reasons."""
         return [WaitingTarget(**row._mapping) for row in self._rows(select_waiting_targets(runner))]
+
+    def failing_targets(self) -> set[tuple[str, str]]:
+        """Return the targets (rule, target) whose last attempts all failed and whose deliveries wait for a retry."""
+        return {(row.rule, row.target) for row in self._rows(FAILING_TARGETS)}
 
     def dead_letter(self, rule: str, target: str, reason: str) -> int:
         """Make due now, to be dead-lettered, those rows of a target that are on hold for one reason; return how many.

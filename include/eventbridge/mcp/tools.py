@@ -93,11 +93,11 @@ Times are in UTC, durations in seconds.""",
         "list_targets",
         "List targets",
         "list_targets",
-        """List every target of every rule with its state (`ok`, `degraded`, `paused`, `disabled`, ...).
+        """List every target of every rule with its state (`ok`, `failing`, `degraded`, `paused`, `disabled`, ...).
 
 Use it to find targets that fail. `failing_since` is the first failed attempt since the last good one; it is null if
 the last attempt was good. `since` and `reason` belong to the state, and `waiting` counts pending deliveries. A target
-is `ok` although it fails as long as its deliveries are tried: look at `failing_since` too.""",
+is `failing` if each attempt since then failed and deliveries wait for a retry.""",
         page="targets",
     ),
     AgentTool(

@@ -14,8 +14,9 @@ EXPECTATION_HOLD = "expectation_failed"
 OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
 #: The states that are shown to users. `paused` means that a target in the `ok` state asked for a pause (429), or that
-#: an operator or a pool without slots keeps its deliveries on hold.
-ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
+#: an operator or a pool without slots keeps its deliveries on hold. `failing` means that the last attempts at a target
+#: in the `ok` state all failed, and that its deliveries wait for a retry.
+ShownState = Literal["ok", "failing", "paused", "degraded", "half-open", "disabled"]
 
 
 @dataclass(frozen=True)

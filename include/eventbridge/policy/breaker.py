@@ -191,6 +191,16 @@ def display_state(status: TargetStatus, now: datetime) -> ShownState:
     return "paused" if status.state == "ok" and pause_of(status, now) is not None else status.state
 
 
+def listed_state(status: TargetStatus, now: datetime, *, retries_wait: bool) -> ShownState:
+    """Return the state to list for a target: `failing` if it is ok, but each attempt since `failing_since` failed.
+
+    `retries_wait` is whether deliveries to the target wait for a retry. Without any, nothing is left to fail. The state
+    is only listed: a `failing` target gets its deliveries like one that is ok.
+    """
+    state = display_state(status, now)
+    return "failing" if state == "ok" and status.failing_since is not None and retries_wait else state
+
+
 def _pause(status: TargetStatus, until: datetime | None) -> TargetStatus:
     if until is None or (status.paused_until is not None and until <= status.paused_until):
         return status

@@ -8,21 +8,24 @@ from datetime import datetime
 
 from eventbridge.model.pending import POOL_CLOSED
 from eventbridge.model.rule_state import ShownState, TargetStatus
-from eventbridge.policy.breaker import display_state, pause_of
+from eventbridge.policy.breaker import listed_state, pause_of
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 
 #: The reason that is shown for a target that is paused, but otherwise ok.
 _PAUSED = "it asked for a pause (429)"
+#: The reason that is shown for a target that is failing; the time since when is shown beside it.
+_FAILING = "every attempt failed, and deliveries wait for a retry"
 
 
 @dataclass(frozen=True)
 class TargetStanding:
     """The status of one target.
 
-    `since` is None for a target that has always been ok. `until`, `good`, `slow`, `failing_since` and `paused_until`
-    are the fields of `rule_state.TargetStatus`; `paused_until` is None when the pause is over.
+    `since` is None for a target that has always been ok, and `failing_since` for one that is failing. `until`, `good`,
+    `slow`, `failing_since` and `paused_until` are the fields of `rule_state.TargetStatus`; `paused_until` is None when
+    the pause is over.
     """
 
     rule: str
@@ -42,18 +45,20 @@ class TargetLine(TargetStanding):
     """The status of one target; `waiting` is the number of its pending deliveries.
 
     `hold_reason` names the override, or the closed pool, that keeps deliveries to the target from being sent; "" if
-    there is none. A target that has a hold reason, but is otherwise ok, is in the `paused` state.
+    there is none. A target that has a hold reason, but is otherwise ok or failing, is in the `paused` state.
     """
 
     waiting: int
     hold_reason: str = ""
 
 
-def _standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
-    """Return the status of a target at the aware time `now`."""
-    state = display_state(status, now)
-    shown = {"state": state, "paused_until": pause_of(status, now)}
-    return TargetStanding(**vars(status) | shown | ({"reason": _PAUSED} if state == "paused" else {}))
+def _standing_of(status: TargetStatus, now: datetime, *, retries_wait: bool) -> TargetStanding:
+    """Return the status of a target at the aware time `now`; `retries_wait` as in `breaker.listed_state`."""
+    state = listed_state(status, now, retries_wait=retries_wait)
+    standing = TargetStanding(**vars(status) | {"state": state, "paused_until": pause_of(status, now)})
+    if state == "failing":
+        return replace(standing, since=status.failing_since, reason=_FAILING)
+    return replace(standing, reason=_PAUSED) if state == "paused" else standing
 
 
 #: A page ends with the rule that brings it to this number of targets, so it may have more.
@@ -76,7 +81,11 @@ class TargetPage:
 def target_standings(runtime: Runtime) -> list[TargetStanding]:
     """Return the status of each target that has at some time not been ok, or has asked for a pause."""
     now = runtime.ledger.now()
-    return [_standing_of(status, now) for status in runtime.ledger.targets.statuses().values()]
+    retried = runtime.ledger.pending.failing_targets()
+    return [
+        _standing_of(status, now, retries_wait=key in retried)
+        for key, status in runtime.ledger.targets.statuses().items()
+    ]
 
 
 def target_list(runtime: Runtime) -> list[TargetLine]:
@@ -114,6 +123,7 @@ class _Lines:
         }
         self._overrides = runtime.ledger.overrides.get_effective()
         self._now = runtime.ledger.now()
+        self._retried = runtime.ledger.pending.failing_targets()
         self._waiting: Counter[tuple[str, str]] = Counter()
         for row in runtime.ledger.pending.counts():
             self._waiting[row.rule, row.target] += row.count
@@ -123,7 +133,7 @@ class _Lines:
 
     def not_ok(self) -> set[tuple[str, str]]:
         """Return the targets that are not ok, of current and of removed rules."""
-        return {key for key, status in self._statuses.items() if display_state(status, self._now) != "ok"}
+        return {key for key in self._statuses if self._standing(*key).state != "ok"}
 
     def unhealthy(self) -> tuple[TargetLine, ...]:
         """Return the lines of targets that are not ok, at most PAGE_TARGETS."""
@@ -131,14 +141,16 @@ class _Lines:
 
     def line(self, rule: str, target: str) -> TargetLine:
         """Return the status of one target."""
-        status = self._statuses.get((rule, target))
+        standing = self._standing(rule, target)
         hold_reason = self._overrides.hold_reason(rule, target) or (
             POOL_CLOSED if (rule, target) in self._pool_closed else ""
         )
-        if status is None:
-            standing = TargetStanding(rule, target, "ok", "", None, None, 0, False, None, None)
-        else:
-            standing = _standing_of(status, self._now)
-        if hold_reason and standing.state == "ok":
+        if hold_reason and standing.state in ("ok", "failing"):
             standing = replace(standing, state="paused")
         return TargetLine(**vars(standing), waiting=self._waiting[rule, target], hold_reason=hold_reason)
+
+    def _standing(self, rule: str, target: str) -> TargetStanding:
+        status = self._statuses.get((rule, target))
+        if status is None:
+            return TargetStanding(rule, target, "ok", "", None, None, 0, False, None, None)
+        return _standing_of(status, self._now, retries_wait=(rule, target) in self._retried)

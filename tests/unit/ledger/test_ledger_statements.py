@@ -353,6 +353,23 @@ def test_pending_rows_cost_the_planning_of_a_retry_run_nothing(backlog: Backlog,
     assert backlog.steps(query) <= before * 1.1
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_pending_rows_cost_the_list_of_failing_targets_nothing(backlog: Backlog, taken: bool) -> None:
+    """The list reads one row of a failing target, scheduled or taken, and none of other targets."""
+    backlog.open_breaker("mail")
+    changes = {"target": "mail", "order_shard": 5}
+    backlog.add_pending(1, 0, **changes)
+    if taken:
+        backlog.take("retry-1", 11)
+    before = backlog.steps(pending.FAILING_TARGETS)
+    backlog.add_pending(500, 61)
+    backlog.add_pending(500, 11, target="mail", hold_reason="pool closed", state="on_hold")
+    if not taken:
+        backlog.add_pending(500, 11, **changes)
+
+    assert backlog.steps(pending.FAILING_TARGETS) <= before * 1.1
+
+
 #: An index that is entered behind the kind that was found before.
 _BEHIND = "(rule=? AND target=? AND state=? AND hold_reason=? AND runner>?)"
 

@@ -15,6 +15,7 @@ from eventbridge.policy.breaker import (
     admits,
     disabled,
     first_second,
+    listed_state,
     next_status,
     pause_of,
     recovered,
@@ -178,3 +179,21 @@ def test_a_pause_changes_nothing_else(status: TargetStatus) -> None:
     assert pause_of(paused, NOW) == later
     assert pause_of(paused, later) is None
     assert pause_of(None, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "retries_wait", "listed"),
+    [
+        (OK, True, "ok"),
+        (replace(OK, failing_since=NOW), True, "failing"),
+        (replace(OK, failing_since=NOW), False, "ok"),
+        (replace(OK, failing_since=NOW, paused_until=NOW + timedelta(seconds=1)), True, "paused"),
+        (replace(OK, failing_since=NOW, paused_until=NOW), True, "failing"),
+        (replace(OPENED, failing_since=NOW), True, "degraded"),
+        (disabled(replace(OK, failing_since=NOW), "gone", NOW), True, "disabled"),
+    ],
+)
+def test_a_target_that_is_ok_is_listed_as_failing(status: TargetStatus, retries_wait: bool, listed: str) -> None:
+    """A target is failing if it is ok otherwise, each attempt since a time failed, and deliveries wait for a retry."""
+    assert listed_state(status, NOW, retries_wait=retries_wait) == listed
+    assert admits(replace(OK, failing_since=NOW), NOW) == "all", "the state is only listed"

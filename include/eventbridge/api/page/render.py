@@ -193,8 +193,8 @@ def _time(value: datetime | None) -> Markup:
 _COLOURS: Final = {
     "good": "ok, delivered, matched, met, committed, reconciled, completed, done, valid, accepted, running, closed",
     "warn": "degraded, pending, scheduled, on hold, on_hold, paused, half-open, quota reached, retry_scheduled",
-    "bad": "disabled, dead_lettered, dead-lettered, failed, incomplete, stalled, error, stopped, malformed, rejected, "
-    "retrying, open",
+    "bad": "disabled, failing, dead_lettered, dead-lettered, failed, incomplete, stalled, error, stopped, malformed, "
+    "rejected, retrying, open",
 }
 _COLOUR_OF: Final = {state: colour for colour, states in _COLOURS.items() for state in states.split(", ")}
 
