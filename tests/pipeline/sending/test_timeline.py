@@ -130,6 +130,25 @@ def test_responses_are_counted_by_class(sending: Sending) -> None:
         "5xx or none": 0,
     }
     assert responses_chart({}, runtime.ledger.now(), "responses", "Responses").has_values is False
+    assert "in the 12 newest files of outcomes" in chart.unit, "the chart says which responses it covers"
+
+
+@pytest.mark.parametrize(
+    ("hours", "step"), [(1, "minute is"), (24, "30 minutes are"), (2 * 24, "hour is"), (7 * 24, "3 hours are")]
+)
+def test_an_empty_chart_says_what_it_waits_for(sending: Sending, hours: int, step: str) -> None:
+    """It names what there is none of in the period, and when this appears: once a step of the chart is over."""
+    sending.begin(1, crm="/healthy/crm")
+    now = sending.runtime.clock()
+    empty = timeline(sending.runtime, Period(now - timedelta(hours=hours), now))
+
+    for chart, what in (
+        (counts_chart(empty, "counts", "Throughput"), "events"),
+        (latency_chart(empty, "times", "Latency"), "delivered deliveries"),
+        (success_chart(empty, "success", "Success rate"), "deliveries"),
+    ):
+        assert not chart.has_values
+        assert chart.empty == (f"No {what} in this period.", f"They appear here once their {step} over.")
 
 
 def test_deliveries_on_hold_for_a_disabled_target_count_against_its_rule(sending: Sending, clock: RunningClock) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from eventbridge.views.requests import MAX_FILES
 from eventbridge.views.timeline import Step, Timeline
 
 #: The size of the drawing in its own units: as wide as a phone's screen, so that labels are readable there too.
@@ -37,7 +38,8 @@ class Line:
 class Chart:
     """A chart of one timeline: `key` is unique on its page.
 
-    `scale` has the values of the horizontal lines, each with its height in the drawing.
+    `scale` has the values of the horizontal lines, each with its height in the drawing. `empty` has two lines for a
+    chart without values: what there is none of, and when it appears.
     """
 
     key: str
@@ -47,6 +49,7 @@ class Chart:
     scale: tuple[tuple[float, float], ...]
     times: tuple[str, ...]
     lines: tuple[Line, ...]
+    empty: tuple[str, str]
 
     @property
     def has_values(self) -> bool:
@@ -79,7 +82,7 @@ def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = Tru
         (name, [each if is_known else None for each, is_known in zip(values, known, strict=True)])
         for name, values in counts.items()
     ]
-    return _chart(timeline, key, title, "per minute", lines)
+    return _chart(timeline, key, title, "per minute", lines, _empty("events" if events else "deliveries", timeline))
 
 
 def latency_chart(timeline: Timeline, key: str, title: str) -> Chart:
@@ -88,18 +91,20 @@ def latency_chart(timeline: Timeline, key: str, title: str) -> Chart:
         ("p50", [each.p50_seconds for each in timeline.steps]),
         ("p99", [each.p99_seconds for each in timeline.steps]),
     ]
-    return _chart(timeline, key, title, "seconds", lines)
+    return _chart(timeline, key, title, "seconds", lines, _empty("delivered deliveries", timeline))
 
 
 def success_chart(timeline: Timeline, key: str, title: str) -> Chart:
     """Return the chart of the success rate: percent delivered of all delivered, dead-lettered and deferred."""
     counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in timeline.steps]
     shares = [100 * delivered / every if every else None for delivered, every in counts]
-    return _chart(timeline, key, title, "%", [("delivered", shares)], (0.0, 50.0, 100.0))
+    empty = _empty("deliveries", timeline)
+    return _chart(timeline, key, title, "%", [("delivered", shares)], empty, (0.0, 50.0, 100.0))
 
 
 def responses_chart(classes: Mapping[tuple[datetime, int], int], now: datetime, key: str, title: str) -> Chart:
-    """Return the chart of responses by minute and class, as `RecentResponses` has them, until now."""
+    """Return the chart of responses by minute and class, as `RecentResponses` has them, until now; its unit says which
+    responses it covers."""
     first = min((minute for minute, _ in classes), default=now)
     length = _MINUTE * max(1, math.ceil((now - first) / _MINUTE / _MAX_RESPONSE_STEPS))
     count = max(2, math.ceil((now - first) / length))
@@ -111,7 +116,16 @@ def responses_chart(classes: Mapping[tuple[datetime, int], int], now: datetime, 
     lines: list[tuple[str, Sequence[float | None]]] = [
         (name, values if classes else [None] * count) for name, values in counts.items()
     ]
-    return _chart(Timeline(length, tuple(steps)), key, title, "per minute", lines)
+    unit = f"per minute, of the attempts in the {MAX_FILES} newest files of outcomes"
+    empty = ("No responses in the newest files of outcomes.", "They appear here once a push has ended.")
+    return _chart(Timeline(length, tuple(steps)), key, title, unit, lines, empty)
+
+
+def _empty(what: str, timeline: Timeline) -> tuple[str, str]:
+    minutes = timeline.length // _MINUTE
+    number, unit = (minutes, "minute") if minutes < 60 else (minutes // 60, "hour")
+    step = f"{unit} is" if number == 1 else f"{number} {unit}s are"
+    return f"No {what} in this period.", f"They appear here once their {step} over."
 
 
 def _chart(
@@ -120,6 +134,7 @@ def _chart(
     title: str,
     unit: str,
     lines: Sequence[tuple[str, Sequence[float | None]]],
+    empty: tuple[str, str],
     scale: tuple[float, ...] = (),
 ) -> Chart:
     known = [value for _, values in lines for value in values if value is not None]
@@ -132,7 +147,7 @@ def _chart(
     drawn = tuple(Line(name, tuple(values), *_paths(values, edge), _COLOURS[name]) for name, values in lines)
     days = timeline.steps[-1].at - timeline.steps[0].at > timedelta(hours=25)
     times = tuple(f"{each.at:{'%m-%d %H:%M' if days else '%H:%M'}}" for each in timeline.steps)
-    return Chart(key, title, f"{unit}; " + "; ".join(summaries), unit, _lines(scale), times, drawn)
+    return Chart(key, title, f"{unit}; " + "; ".join(summaries), unit, _lines(scale), times, drawn, empty)
 
 
 def _scale(highest: float) -> tuple[float, ...]:

@@ -203,7 +203,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str) -> dict[str
         counts_chart(recent, "rate", "Deliveries", events=False),
         latency_chart(recent, "times", "Latency"),
         success_chart(recent, "success", "Success rate"),
-        responses_chart(last.classes, runtime.ledger.now(), "responses", "Responses"),
+        responses_chart(last.classes, runtime.ledger.now(), "responses", "Responses by class"),
     ]
     shown = can_see_payloads(request)
     responses = [
