@@ -12,6 +12,7 @@ import pytest
 from pipeline.delivering import operational_events
 from pipeline.landing import InProcessLander
 
+from eventbridge.api.page.findings import installation_findings
 from eventbridge.pipeline.ingest import sharing
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
@@ -20,6 +21,7 @@ from eventbridge.rules import Bus
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.schemas import all_schemas, field_users, newest_changes, schemas_named
+from eventbridge.views.status import status
 
 SettleByLedger = Callable[[Runtime, str], None]
 
@@ -137,6 +139,9 @@ def test_a_change_names_the_rules_that_use_it(
     (found,) = schemas_named(site.runtime, "order.placed")
     users, more = field_users(site.runtime, found)
     assert (users["data.customer.city"], users["data.amount"], more) == (city, ["by-another-field"], False)
+    (drift,) = installation_findings(site.runtime, status(site.runtime))
+    assert (drift.name, drift.path, drift.state) == ("order.placed (orders)", "/schemas/order.placed", "changed")
+    assert drift.why == "2 fields are missing in the newest events"
 
 
 def test_the_workers_samples_count_like_ones_own(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,7 @@ def test_an_empty_chart_says_what_it_waits_for(sending: Sending, hours: int, ste
 
     for chart, what in (
         (counts_chart(empty, "counts", "Throughput"), "events"),
-        (latency_chart(empty, "times", "Latency"), "delivered deliveries"),
+        (latency_chart(empty, "times", "Latency"), "latencies"),
         (success_chart(empty, "success", "Success rate"), "deliveries"),
     ):
         assert not chart.has_values

@@ -91,7 +91,7 @@ def latency_chart(timeline: Timeline, key: str, title: str) -> Chart:
         ("p50", [each.p50_seconds for each in timeline.steps]),
         ("p99", [each.p99_seconds for each in timeline.steps]),
     ]
-    return _chart(timeline, key, title, "seconds", lines, _empty("delivered deliveries", timeline))
+    return _chart(timeline, key, title, "seconds", lines, _empty("latencies", timeline))
 
 
 def success_chart(timeline: Timeline, key: str, title: str) -> Chart:

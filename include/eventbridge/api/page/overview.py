@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import Request
 
 from eventbridge.api.page.chart import counts_chart, latency_chart, sparkline
+from eventbridge.api.page.findings import MAX_TARGETS, findings, installation_findings
 from eventbridge.api.page.period import ShownPeriod, period_links
 from eventbridge.api.page.render import seconds
 from eventbridge.api.page.values import rules
@@ -21,8 +20,6 @@ from eventbridge.views.status import Status, status
 from eventbridge.views.timeline import Period, Step, reconciliation_today, timeline, totals
 
 _NEWEST_BATCHES = 5
-#: The maximum number of unhealthy targets on the overview.
-_MAX_TARGETS = 20
 
 
 @dataclass(frozen=True)
@@ -57,24 +54,6 @@ class Figure:
     colour: int
 
 
-class Finding(NamedTuple):
-    """Something that needs attention: its kind and name, its state, since when and why.
-
-    `path` is that of its page; `rule` and `target` are set if a button of the overview can change its state. `pending`
-    is the number of its pending deliveries, or None if it has none of its own.
-    """
-
-    kind: str
-    name: str
-    path: str
-    state: str
-    since: datetime | None
-    why: str
-    rule: str = ""
-    target: str = ""
-    pending: int | None = None
-
-
 def overview_values(runtime: Runtime, request: Request, shown: ShownPeriod) -> dict[str, Any]:
     """Return the figures and charts of a period, and the status of the installation now."""
     found = status(runtime, batches=_NEWEST_BATCHES)
@@ -82,8 +61,8 @@ def overview_values(runtime: Runtime, request: Request, shown: ShownPeriod) -> d
     period = shown.times(runtime.clock())
     values: dict[str, Any] = {
         "status": found,
-        "findings": list(_findings(found)),
-        "more_targets": max(0, len(found.targets) - _MAX_TARGETS),
+        "findings": findings(found),
+        "more_targets": max(0, len(found.targets) - MAX_TARGETS),
         "waiting": runner_lags(found),
         "modes": {each.runner for each in found.streaming},
         "reconciliation": None,
@@ -93,6 +72,7 @@ def overview_values(runtime: Runtime, request: Request, shown: ShownPeriod) -> d
     }
     if runtime.owners is not None:  # the stats of a bus, and its reconciliation, cover all its rules
         return values
+    values["findings"] += installation_findings(runtime, found)
     recent = timeline(runtime, period)
     charts = [
         counts_chart(recent, "counts", "Throughput"),
@@ -106,7 +86,7 @@ def portal_values(runtime: Runtime, request: Request) -> dict[str, Any]:
     """Return what an owner sees first in the portal: its rules and their last hour, and what needs attention."""
     found = status(runtime, batches=0)
     found = replace(found, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in found.rules_on_hold))
-    own = [each for each in _findings(found) if each.kind in ("Rule", "Target")]
+    own = [each for each in findings(found) if each.kind in ("Rule", "Target")]
     return rules(runtime, "", "") | {"findings": own}
 
 
@@ -152,43 +132,6 @@ def _figures(runtime: Runtime, period: Period, steps: Sequence[Step], found: Sta
 
 def _counted(count: int, one: str, several: str) -> str:
     return f"{count:,} {one if count == 1 else several}"
-
-
-def _findings(found: Status) -> Sequence[Finding]:
-    """Return what needs attention, the most urgent first."""
-    pending: Counter[tuple[str, str]] = Counter()
-    for row in found.pending:
-        pending[row.rule, row.target] += row.count
-    stop = found.ingestion_stop
-    findings = [Finding("Installation", "no new batches", "", "stopped", stop.since, stop.reason)] if stop else []
-    findings += [
-        Finding("Rule files", str(error), "", "error", None, "Batches use the previous rules") for error in found.errors
-    ]
-    findings += [Finding("Runner", each.runner, "", "stalled", None, each.why) for each in found.stalled]
-    findings += [
-        Finding("Rule", each.rule, f"/rules/{each.rule}", "on hold", each.since, each.reason, each.rule)
-        for each in found.rules_on_hold
-    ]
-    findings += [
-        Finding(
-            "Target",
-            f"{each.rule} / {each.target}",
-            f"/targets/{each.rule}/{each.target}",
-            each.state,
-            each.since,
-            each.reason,
-            each.rule,
-            each.target,
-            pending[each.rule, each.target],
-        )
-        for each in found.targets[:_MAX_TARGETS]
-    ]
-    findings += [
-        Finding("Owner", each.owner, "", "quota reached", None, "the owner's events are stored up to its quota")
-        for each in found.owners
-        if each.full
-    ]
-    return findings
 
 
 def lag_values(runtime: Runtime) -> dict[str, Any]:
