@@ -20,6 +20,7 @@ from eventbridge.api.app import create_mounted_app
 from eventbridge.api.page.session import TokenGate
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.model.form_labels import AS_OF_LABELS, IDS_LABELS, REDRIVE_LABELS, REPLAY_LABELS
 from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
@@ -274,3 +275,17 @@ def test_no_page_has_a_serious_accessibility_fault(delivered: Server, window: Pa
         window.keyboard.press("Tab")
     window.keyboard.press("Enter")
     expect(window.get_by_role("heading", name="Targets", exact=True)).to_be_visible()
+
+
+def test_forms_have_the_labels_of_the_forms_in_airflow(delivered: Server) -> None:
+    """The page and the forms of DAGs take each label of a replay and of a redrive from the same list."""
+    token = delivered.installation.token("repairer", "read", "payloads", "operate")
+    with delivered.client() as browser:
+        browser.post("/page/login", data={"token": token})
+        replay, redrive, letters = (
+            browser.get(f"/page{path}").text for path in ("/replay", "/redrive?rule=refused", "/dead-letters")
+        )
+
+    values = (*AS_OF_LABELS.values(), *IDS_LABELS.values())
+    assert [each for each in (*REPLAY_LABELS.values(), *values) if each not in replay] == []
+    assert [each for each in REDRIVE_LABELS.values() if each not in redrive + letters] == []

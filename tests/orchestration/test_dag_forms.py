@@ -15,6 +15,7 @@ from eventbridge.airflow.dags.replay_events import replay_params
 from eventbridge.airflow.form_fields import Choices, choices
 from eventbridge.control.overrides import Action
 from eventbridge.dead_letters.selection import REASONS, Selection
+from eventbridge.model.form_labels import AS_OF_LABELS, IDS_LABELS, REDRIVE_LABELS, REPLAY_LABELS
 
 
 def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
@@ -29,6 +30,20 @@ def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
         "ids": ["new", "same"],
     }
     params.validate()
+
+
+def test_the_forms_have_the_labels_of_the_page(dags: dict[str, DAG]) -> None:
+    """A field or value that means the same in Airflow and on the page has the same label, from the same list."""
+    replay, redrive, archive, backtest = (
+        {each: dags[f"eventbridge_{name}"].params.get_param(each).schema for each in dags[f"eventbridge_{name}"].params}
+        for name in ("replay_events", "redrive_dead_letters", "replay_archive", "backtest_rules")
+    )
+
+    assert {name: replay[name]["title"] for name in REPLAY_LABELS} == REPLAY_LABELS
+    assert (replay["as_of"]["values_display"], replay["ids"]["values_display"]) == (AS_OF_LABELS, IDS_LABELS)
+    assert {name: redrive[name]["title"] for name in REDRIVE_LABELS} == REDRIVE_LABELS
+    for form in (archive, backtest):
+        assert all(field["title"] == REPLAY_LABELS[name] for name, field in form.items() if name in REPLAY_LABELS)
 
 
 def test_a_replay_form_marks_required_fields_and_proposes_names(dags: dict[str, DAG]) -> None:

@@ -17,6 +17,7 @@ from eventbridge.airflow.names import BACKTEST_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.tasks import TASK, give_way_as_old, hide_traceback, stage
+from eventbridge.model.form_labels import REPLAY_LABELS
 
 if TYPE_CHECKING:
     from eventbridge.backtest.report import BacktestReport, DiffReport
@@ -135,17 +136,21 @@ def _archive_params(propose: Choices) -> dict[str, Param]:
         "from": Param(
             type="string",
             format="date-time",
-            title="From",
+            title=REPLAY_LABELS["from"],
             description="Events landed at or after this time. Required.",
         ),
         "to": Param(
-            None, type=text, format="date-time", title="To", description="Events landed before this time; empty: now."
+            None,
+            type=text,
+            format="date-time",
+            title=REPLAY_LABELS["to"],
+            description="Events landed before this time; empty: now.",
         ),
         "bus": Param(
             None,
             type=text,
             **proposing(propose.buses),
-            title="Bus",
+            title=REPLAY_LABELS["bus"],
             description="Only rules of this bus. Required for a rule file with rules of several buses.",
         ),
         "samples": Param(

@@ -25,6 +25,7 @@ from eventbridge.airflow.tasks import (
     process_batch,
     stage,
 )
+from eventbridge.model.form_labels import REDRIVE_LABELS
 
 if TYPE_CHECKING:
     from eventbridge.dead_letters.redrive_plan import RedrivePlan
@@ -35,9 +36,9 @@ log = logging.getLogger(__name__)
 GUIDE = """
 Delivers dead letters again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off, logs
 which dead letters would be taken, which would be skipped, and why. The same requests are sent again, with the same
-delivery ids. With *Retransform*, the events go through the current rules instead. A run processes one batch of kind
-*redrive*, and triggers the next run while dead letters are left. `eventbridge redrives cancel REDRIVE` stops a
-redrive, and `eventbridge redrives list` shows the results.
+delivery ids. With *Route with the current rules*, the events go through the current rules instead. A run processes one
+batch of kind *redrive*, and triggers the next run while dead letters are left. `eventbridge redrives cancel REDRIVE`
+stops a redrive, and `eventbridge redrives list` shows the results.
 """
 
 
@@ -174,13 +175,17 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     text = ["null", "string"]
     return {
         "rule": Param(
-            None, type=text, **proposing(propose.rules), title="Rule", description="Only dead letters of this rule."
+            None,
+            type=text,
+            **proposing(propose.rules),
+            title=REDRIVE_LABELS["rule"],
+            description="Only dead letters of this rule.",
         ),
         "target": Param(
             None,
             type=text,
             **proposing(propose.targets),
-            title="Target",
+            title=REDRIVE_LABELS["target"],
             description="Only dead letters for targets with this name.",
         ),
         "reason": Param(
@@ -188,24 +193,27 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             type=text,
             enum=[None, *REASONS],
             values_display={"null": "any reason"},
-            title="Reason",
+            title=REDRIVE_LABELS["reason"],
             description="Only dead letters with this reason.",
         ),
         "error": Param(
-            None, type=text, title="Error text", description="Only dead letters whose errors contain this text."
+            None,
+            type=text,
+            title=REDRIVE_LABELS["error"],
+            description="Only dead letters whose errors contain this text.",
         ),
         "from": Param(
             None,
             type=text,
             format="date-time",
-            title="From",
+            title=REDRIVE_LABELS["from"],
             description="Only dead letters last tried at or after this time.",
         ),
         "to": Param(
             None,
             type=text,
             format="date-time",
-            title="To",
+            title=REDRIVE_LABELS["to"],
             description="Only dead letters last tried before this time.",
         ),
         "names": Param(
@@ -223,14 +231,20 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             None,
             type=["null", "number"],
             minimum=0.1,
-            title="Rate",
-            description="Maximum number of dead letters per second; empty: no limit.",
+            title=REDRIVE_LABELS["rate"],
+            description="Empty: no limit.",
         ),
         "retransform": Param(
-            False, type="boolean", title="Retransform", description="Route the events through the current rules."
+            False,
+            type="boolean",
+            title=REDRIVE_LABELS["retransform"],
+            description="Otherwise, the same requests are sent again.",
         ),
         "again": Param(
-            False, type="boolean", title="Again", description="Also take dead letters that were redriven before."
+            False,
+            type="boolean",
+            title=REDRIVE_LABELS["again"],
+            description="Otherwise, dead letters that were redriven before are skipped.",
         ),
         "dry_run": Param(
             True,

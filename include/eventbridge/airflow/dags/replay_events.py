@@ -37,6 +37,7 @@ from eventbridge.airflow.tasks import (
     stage,
 )
 from eventbridge.model.chunk import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
+from eventbridge.model.form_labels import AS_OF_LABELS, IDS_LABELS, REPLAY_LABELS
 
 if TYPE_CHECKING:
     from eventbridge.model.redelivery import Replay
@@ -290,25 +291,29 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             "",
             type="string",
             **proposing(propose.buses),
-            title="Bus",
+            title=REPLAY_LABELS["bus"],
             description="The bus whose archive is replayed. Required.",
         ),
         "from": Param(
             None,
             type=text,
             format="date-time",
-            title="From",
+            title=REPLAY_LABELS["from"],
             description="Events landed at or after this time. Required, except to continue a replay.",
         ),
         "to": Param(
-            None, type=text, format="date-time", title="To", description="Events landed before this time; empty: now."
+            None,
+            type=text,
+            format="date-time",
+            title=REPLAY_LABELS["to"],
+            description="Events landed before this time; empty: now.",
         ),
         "rules": Param(
             [],
             type="array",
             **lists,
             **choosing(propose.rules, {ALL: "All rules of the bus"}),
-            title="Rules",
+            title=REPLAY_LABELS["rules"],
             description=f"Only these rules, or {ALL} for all rules of the bus. Required.",
         ),
         "targets": Param(
@@ -316,51 +321,51 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             type=["null", "array"],
             **lists,
             **choosing(propose.targets),
-            title="Targets",
+            title=REPLAY_LABELS["targets"],
             description="Only targets with these names. Empty: all targets of the rules.",
         ),
         "pattern": Param(
             None,
             type=text,
             format="multiline",
-            title="Pattern",
-            description="Only events that match this filter pattern, in JSON.",
+            title=REPLAY_LABELS["pattern"],
+            description="The pattern of a rule; empty: all events of the period.",
         ),
         "sql": Param(
             None,
             type=text,
-            title="SQL",
-            description="Only events that meet a DuckDB condition, e.g. outcome = 'dead_lettered' AND code = 503.",
+            title=REPLAY_LABELS["sql"],
+            description="A condition of DuckDB, e.g. outcome = 'dead_lettered' AND code = 503.",
         ),
         "as_of": Param(
             "current",
             type="string",
-            enum=["current", "original"],
-            values_display={"current": "the current rules", "original": "the rules that routed the events"},
-            title="Rules as of",
+            enum=list(AS_OF_LABELS),
+            values_display=dict(AS_OF_LABELS),
+            title=REPLAY_LABELS["as_of"],
             description="The version of the rules that decides which targets get the events.",
         ),
         "ids": Param(
             "new",
             type="string",
-            enum=["new", "same"],
-            values_display={"new": "new delivery ids", "same": "the original delivery ids"},
-            title="Ids",
+            enum=list(IDS_LABELS),
+            values_display=dict(IDS_LABELS),
+            title=REPLAY_LABELS["ids"],
             description="Whether deliveries get new ids or keep the original ones. A receiver that drops duplicates "
             "ignores an original id that it has already received.",
         ),
         "skip_delivered": Param(
             False,
             type="boolean",
-            title="Skip delivered",
-            description="Skip deliveries that a target has already received.",
+            title=REPLAY_LABELS["skip_delivered"],
+            description="A delivery that its target has received is not made again.",
         ),
         "rate": Param(
             None,
             type=["null", "number"],
             minimum=0.1,
-            title="Rate",
-            description="Maximum number of deliveries per second; empty: no limit.",
+            title=REPLAY_LABELS["rate"],
+            description="Empty: no limit.",
         ),
         "dry_run": Param(
             True,

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from eventbridge.api.page.period import kept_parameters, period_of
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import CallRefused, problem_response, refusal_of
+from eventbridge.model.form_labels import AS_OF_LABELS, IDS_LABELS, REDRIVE_LABELS, REPLAY_LABELS
 
 #: Nothing is loaded from other hosts, and all scripts are EventBridge's own files; only the page's own server may frame
 #: it, as Airflow does, and the sites that may embed the portal.
@@ -145,6 +146,9 @@ def _templates() -> Environment:
         short=_short,
         seconds=seconds,
     )
+    found.globals.update(
+        replay_labels=REPLAY_LABELS, as_of_labels=AS_OF_LABELS, ids_labels=IDS_LABELS, redrive_labels=REDRIVE_LABELS
+    )
     return found
 
 
@@ -192,7 +196,8 @@ def _time(value: datetime | None) -> Markup:
 #: The colour of a badge by its state; a state that is not here has none.
 _COLOURS: Final = {
     "good": "ok, delivered, matched, met, committed, reconciled, completed, done, valid, accepted, running, closed",
-    "warn": "degraded, pending, scheduled, on hold, on_hold, paused, half-open, quota reached, retry_scheduled",
+    "warn": "degraded, pending, scheduled, on hold, on_hold, paused, half-open, quota reached, retry_scheduled, "
+    "low, changed",
     "bad": "disabled, failing, dead_lettered, dead-lettered, failed, incomplete, stalled, error, stopped, malformed, "
     "rejected, retrying, open",
 }
