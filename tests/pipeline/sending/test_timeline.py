@@ -148,7 +148,7 @@ def test_an_empty_chart_says_what_it_waits_for(sending: Sending, hours: int, ste
         (success_chart(empty, "success", "Success rate"), "deliveries"),
     ):
         assert not chart.has_values
-        assert chart.empty == (f"No {what} in this period.", f"They appear here once their {step} over.")
+        assert chart.empty == (f"No {what} to draw.", f"They appear here once their {step} over.")
 
 
 def test_deliveries_on_hold_for_a_disabled_target_count_against_its_rule(sending: Sending, clock: RunningClock) -> None:

@@ -125,7 +125,7 @@ def _empty(what: str, timeline: Timeline) -> tuple[str, str]:
     minutes = timeline.length // _MINUTE
     number, unit = (minutes, "minute") if minutes < 60 else (minutes // 60, "hour")
     step = f"{unit} is" if number == 1 else f"{number} {unit}s are"
-    return f"No {what} in this period.", f"They appear here once their {step} over."
+    return f"No {what} to draw.", f"They appear here once their {step} over."
 
 
 def _chart(

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from eventbridge.config.quantities import write_size
 from eventbridge.errors import StoreError
 from eventbridge.model.quality import Measure, QualityCheck
 from eventbridge.policy.quality import number_text
@@ -116,11 +115,11 @@ def _disk(runtime: Runtime, found: Status) -> Iterator[Finding]:
         yield Finding("Disk", "store", "", "error", None, f"its free space is unknown: {error}", command=_MAINTAIN)
         return
     if free is not None and free < _TIMES_FREE * least:
-        why = f"{_gibibytes(free)} free; no batch is planned below {write_size(least)}"
+        why = f"{_gibibytes(free)} free; no batch is planned below {_gibibytes(least)}"
         yield Finding("Disk", "free space", "", "low", None, why, command=_MAINTAIN)
     store = found.store_quota
     if store is not None and store.used >= _SHARE_USED * store.quota:
-        why = f"{_gibibytes(store.used)} stored; no batch is planned at {write_size(store.quota)}"
+        why = f"{_gibibytes(store.used)} stored; no batch is planned at {_gibibytes(store.quota)}"
         yield Finding("Disk", "quota of the store", "", "low", store.counted_at, why, command=_MAINTAIN)
 
 
