@@ -7,22 +7,26 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import timedelta
 
 import httpx
 import pytest
 from api.pages import pages_of, without_own_scripts
 from api.server import Server
 from api.windows import open_chromium
+from msgspec import json
 from playwright.sync_api import Browser, Page, expect
 from services.axe import fetch_axe
 
 from eventbridge.api.app import create_mounted_app
 from eventbridge.api.page.session import TokenGate
+from eventbridge.backtest.running import RunningBacktest, recorded_progress
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.model.form_labels import AS_OF_LABELS, IDS_LABELS, REDRIVE_LABELS, REPLAY_LABELS
 from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
+from eventbridge.store.layout import RUNNING_BACKTESTS
 
 AXE = fetch_axe()
 FORMS = ["login", "logout"]
@@ -289,3 +293,21 @@ def test_forms_have_the_labels_of_the_forms_in_airflow(delivered: Server) -> Non
     values = (*AS_OF_LABELS.values(), *IDS_LABELS.values())
     assert [each for each in (*REPLAY_LABELS.values(), *values) if each not in replay] == []
     assert [each for each in REDRIVE_LABELS.values() if each not in redrive + letters] == []
+
+
+def test_the_progress_of_a_running_backtest_is_shown(delivered: Server) -> None:
+    """The list of backtests has its candidate, a bar and the events read; it refreshes itself only meanwhile."""
+    with delivered.installation.opened() as runtime, logged_in(delivered, "waiting") as browser:
+        with recorded_progress(runtime, "refused") as progress:
+            begun = browser.get("/page/backtests").text
+            at = runtime.ledger.now() - timedelta(seconds=10)
+            (path,) = runtime.store.list(RUNNING_BACKTESTS)
+            runtime.store.put(path, json.encode(RunningBacktest("refused", at, at + timedelta(seconds=5), 500, 2_000)))
+            under_way = browser.get("/page/backtests").text
+            progress(2_000, 2_000)
+        ended = browser.get("/page/backtests").text
+
+    assert "The first events are being read" in begun
+    assert 'role="progressbar" aria-valuenow="25"' in under_way
+    assert "25 %, 500 of 2,000 archived events, 100.0 a second, about 15.0 s left" in under_way
+    assert ['id="live"' in each for each in (begun, under_way, ended)] == [True, True, False]

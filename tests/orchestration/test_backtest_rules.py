@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from airflow.sdk.execution_time.context import set_current_context
 from eventbridge.airflow import spark
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.tasks import PlainFailure
+from eventbridge.backtest import running as running_module
+from eventbridge.backtest.running import RunningBacktest, running_backtests
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import push_and_settle
@@ -94,6 +98,34 @@ def test_a_backtest_writes_its_report_to_the_store(archive: Settings, caplog: py
     report = kept(archive, caplog.text)
     assert (report["events"], report["rules"][0]["matched"]) == (3, 2)
     assert "rule big would match 2 of 3 archived events" in caplog.text
+
+
+def test_a_backtest_records_its_progress_while_it_runs(archive: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record names the candidate and counts the archived events; at the end, and after an error, it is removed."""
+    found: list[RunningBacktest] = []
+    route_slices = InProcessRouter.route_slices
+
+    def observed(router: InProcessRouter, *arguments: Any) -> Iterator[Any]:
+        for result in route_slices(router, *arguments):
+            found.extend(running(archive))
+            yield result
+        found.extend(running(archive))
+
+    monkeypatch.setattr(running_module, "_WRITE_EVERY", timedelta(0))
+    monkeypatch.setattr(InProcessRouter, "route_slices", observed)
+    run("eventbridge_backtest_rules", candidate="big")
+    with pytest.raises(PlainFailure):
+        run("eventbridge_backtest_rules", candidate="no-such-rule")
+
+    assert [(each.what, each.done, each.total) for each in found] == [("big", 0, None), ("big", 3, 3)]
+    assert (found[-1].percent, found[-1].left) == (100.0, 0.0)
+    assert running(archive) == []
+
+
+def running(settings: Settings) -> list[RunningBacktest]:
+    """Return the backtests that run, as the page reads them."""
+    with closing(open_runtime(settings, connections_from_environment({}))) as runtime:
+        return running_backtests(runtime)
 
 
 def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:

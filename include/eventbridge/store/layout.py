@@ -17,6 +17,9 @@ from eventbridge.errors import NewerFormatError, StoreFileDamaged
 #: The path prefix of all backtest reports; they sort by day.
 BACKTEST_REPORTS: Final = "reports/backtest/"
 
+#: The path prefix of the records of running backtests.
+RUNNING_BACKTESTS: Final = "reports/running_backtest/"
+
 #: The path prefix of the larger files of compactions, and of the lists of compacted files.
 COMPACTED: Final = "compacted/"
 
@@ -148,6 +151,11 @@ def dead_letters_of_batch(planned_at: datetime, batch_id: str) -> str:
 def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
     """Return the path of a backtest's report; `suffix` is json or md."""
     return f"{BACKTEST_REPORTS}date={made_at.astimezone(UTC):%Y-%m-%d}/{backtest_id}.{suffix}"
+
+
+def running_backtest(name: str) -> str:
+    """Return the path of the record that says how far a running backtest is."""
+    return f"{RUNNING_BACKTESTS}{name}.json"
 
 
 def batch_deliveries(planned_at: datetime, batch_id: str) -> str:

@@ -62,11 +62,13 @@ BACKTEST_LIMIT = timedelta(hours=6)
 def backtest() -> None:
     """Run the form's candidate over the archive, and log its matches and where the report is."""
     from eventbridge.airflow.spark import open_router
+    from eventbridge.backtest.running import recorded_progress
     from eventbridge.control.backtest import backtest_rules
 
     form = get_current_context()["params"]
-    with stage() as runtime:
-        report = backtest_rules(runtime, form["candidate"], _request(form), open_router(runtime))
+    with stage() as runtime, recorded_progress(runtime, _name(form["candidate"])) as progress:
+        request, router = _request(form), open_router(runtime)
+        report = backtest_rules(runtime, form["candidate"], request, router, progress=progress)
         _keep(runtime, report)
     for rule in report.rules:
         log.info(
@@ -84,11 +86,14 @@ def backtest() -> None:
 def diff() -> None:
     """Compare the form's two candidates over the archive, and log how they differ and where the report is."""
     from eventbridge.airflow.spark import open_router
+    from eventbridge.backtest.running import recorded_progress
     from eventbridge.control.backtest import diff_rules
 
     form = get_current_context()["params"]
-    with stage() as runtime:
-        report = diff_rules(runtime, form["a"], form["b"], _request(form), open_router(runtime))
+    what = f"{_name(form['b'])} compared with {_name(form['a'])}"
+    with stage() as runtime, recorded_progress(runtime, what) as progress:
+        request, router = _request(form), open_router(runtime)
+        report = diff_rules(runtime, form["a"], form["b"], request, router, progress=progress)
         _keep(runtime, report)
     for pair in report.pairs:
         changed = ", ".join(f"{each.target} {each.changed}" for each in pair.targets if not each.only_in)
@@ -98,6 +103,13 @@ def diff() -> None:
         )
         if pair.left_out:
             log.warning("%s events were not compared for rule %s of A: %s", pair.left_out, pair.a, pair.left_out_why)
+
+
+def _name(candidate: str) -> str:
+    """Return the name of a candidate in the list of running backtests."""
+    from eventbridge.control.backtest import is_rule_text
+
+    return "a pasted rule file" if is_rule_text(candidate) else candidate
 
 
 def _request(form: Mapping[str, Any]) -> BacktestRequest:

@@ -16,6 +16,7 @@ from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import require_payloads
 from eventbridge.api.refusal import CallRefused
 from eventbridge.backtest.report import find_report, report_page
+from eventbridge.backtest.running import running_backtests
 from eventbridge.control.backtest import read_candidate
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rules.find import find_rule
@@ -34,9 +35,13 @@ _MAX_CHOICES = 200
 @router.get("/backtests")
 @reads_store
 def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
-    """Return the list of backtest reports, the newest first."""
-    page = run_for_caller(request, lambda runtime: report_page(runtime, _LISTED, cursor or None))
-    return render(request, "backtests", {"viewer": found, "reports": page.reports, "cursor": page.cursor})
+    """Return the backtests that run, with their progress, and the list of reports, the newest first."""
+
+    def load(runtime: Runtime) -> dict[str, Any]:
+        page = report_page(runtime, _LISTED, cursor or None)
+        return {"running": running_backtests(runtime), "reports": page.reports, "cursor": page.cursor}
+
+    return render(request, "backtests", {"viewer": found} | run_for_caller(request, load))
 
 
 @router.get("/backtest")
