@@ -303,11 +303,11 @@ def test_the_progress_of_a_running_backtest_is_shown(delivered: Server) -> None:
             at = runtime.ledger.now() - timedelta(seconds=10)
             (path,) = runtime.store.list(RUNNING_BACKTESTS)
             runtime.store.put(path, json.encode(RunningBacktest("refused", at, at + timedelta(seconds=5), 500, 2_000)))
-            under_way = browser.get("/page/backtests").text
+            during = browser.get("/page/backtests").text
             progress(2_000, 2_000)
         ended = browser.get("/page/backtests").text
 
     assert "The first events are being read" in begun
-    assert 'role="progressbar" aria-valuenow="25"' in under_way
-    assert "25 %, 500 of 2,000 archived events, 100.0 a second, about 15.0 s left" in under_way
-    assert ['id="live"' in each for each in (begun, under_way, ended)] == [True, True, False]
+    assert 'role="progressbar" aria-valuenow="25"' in during
+    assert "25 %, 500 of 2,000 archived events, 100.0 a second, about 15.0 s left" in during
+    assert ['id="live"' in each for each in (begun, during, ended)] == [True, True, False]

@@ -358,7 +358,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             False,
             type="boolean",
             title=REPLAY_LABELS["skip_delivered"],
-            description="A delivery that its target has received is not made again.",
+            description="A delivery that its target has received is left out.",
         ),
         "rate": Param(
             None,

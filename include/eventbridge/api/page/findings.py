@@ -13,7 +13,6 @@ from eventbridge.model.quality import Measure, QualityCheck
 from eventbridge.policy.quality import number_text
 from eventbridge.quality.record import read_record
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.views.schemas import schema_page
 from eventbridge.views.status import Status
 
 #: The maximum number of unhealthy targets on the overview.
@@ -157,10 +156,12 @@ def _failure(measure: Measure) -> str:
 
 
 def _drift(runtime: Runtime, now: datetime) -> Iterator[Finding]:
-    types = schema_page(runtime, _MAX_TYPES).schemas
-    drifted = [each for each in types if each.lost and each.changed_at and each.changed_at > now - _DRIFT]
-    for each in drifted[:_MAX_FAILURES]:
-        fields = "field is" if each.lost == 1 else "fields are"
-        why = f"{each.lost} {fields} missing in the newest events"
-        path = f"/schemas/{quote(each.type)}"
-        yield Finding("Schema", f"{each.type} ({each.bus})", path, "changed", each.changed_at, why)
+    drifted = 0
+    for schema in runtime.ledger.schemas.find(_MAX_TYPES):
+        newest = [each.changes[-1].at for each in schema.fields.values() if each.lost and each.changes]
+        lost = [at for at in newest if at > now - _DRIFT]
+        if lost and drifted < _MAX_FAILURES:
+            drifted += 1
+            why = f"{len(lost)} {'field is' if len(lost) == 1 else 'fields are'} missing in the newest events"
+            name, path = f"{schema.type} ({schema.bus})", f"/schemas/{quote(schema.type)}"
+            yield Finding("Schema", name, path, "changed", max(lost), why)
