@@ -194,11 +194,14 @@ def display_state(status: TargetStatus, now: datetime) -> ShownState:
 def listed_state(status: TargetStatus, now: datetime, *, retries_wait: bool) -> ShownState:
     """Return the state to list for a target: `failing` if it is ok, but each attempt since `failing_since` failed.
 
-    `retries_wait` is whether deliveries to the target wait for a retry. Without any, nothing is left to fail. The state
-    is only listed: a `failing` target gets its deliveries like one that is ok.
+    `retries_wait` is whether deliveries to the target wait for a retry. Without any, nothing is left to fail. After a
+    pause that the target asked for, it is ok for WINDOW, because its deliveries are only then tried again. The state is
+    only listed: a `failing` target gets its deliveries like one that is ok.
     """
     state = display_state(status, now)
-    return "failing" if state == "ok" and status.failing_since is not None and retries_wait else state
+    rested = status.paused_until is not None and now - status.paused_until < WINDOW
+    is_failing = status.failing_since is not None and retries_wait and not rested
+    return "failing" if state == "ok" and is_failing else state
 
 
 def _pause(status: TargetStatus, until: datetime | None) -> TargetStatus:

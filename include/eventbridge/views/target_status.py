@@ -141,16 +141,16 @@ class _Lines:
 
     def line(self, rule: str, target: str) -> TargetLine:
         """Return the status of one target."""
-        standing = self._standing(rule, target)
         hold_reason = self._overrides.hold_reason(rule, target) or (
             POOL_CLOSED if (rule, target) in self._pool_closed else ""
         )
-        if hold_reason and standing.state in ("ok", "failing"):
+        standing = self._standing(rule, target, is_held=bool(hold_reason))
+        if hold_reason and standing.state == "ok":
             standing = replace(standing, state="paused")
         return TargetLine(**vars(standing), waiting=self._waiting[rule, target], hold_reason=hold_reason)
 
-    def _standing(self, rule: str, target: str) -> TargetStanding:
+    def _standing(self, rule: str, target: str, *, is_held: bool = False) -> TargetStanding:
         status = self._statuses.get((rule, target))
         if status is None:
             return TargetStanding(rule, target, "ok", "", None, None, 0, False, None, None)
-        return _standing_of(status, self._now, retries_wait=(rule, target) in self._retried)
+        return _standing_of(status, self._now, retries_wait=not is_held and (rule, target) in self._retried)
