@@ -228,7 +228,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
     },
     ("ledger", "migrate"): {"before": "str", "now": "str"},
     ("backup", "check"): {
-        "verdict": "str",
+        "status": "str",
         "ledger": "str",
         "store": "str",
         "batches": "int",

@@ -51,7 +51,7 @@ def test_a_ledger_and_its_store_belong_together(home: Path, shop: Shop, eventbri
 
     text, found = eventbridge("backup", "check"), eventbridge("backup", "check", "-o", "json")
 
-    assert (text.code, found.code, found.json["verdict"], found.json["examples"]) == (0, 0, "together", [])
+    assert (text.code, found.code, found.json["status"], found.json["examples"]) == (0, 0, "together", [])
     assert text.out.splitlines()[-1] == "Ledger and store belong together."
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*") if "ledger" not in path.name} == before
 
@@ -66,7 +66,7 @@ def test_a_ledger_that_is_older_than_the_store_is_found(home: Path, shop: Shop, 
 
     text, found = eventbridge("backup", "check"), eventbridge("backup", "check", "-o", "json")
 
-    assert (text.code, found.json["verdict"], found.json["unknown_manifests"]) == (1, "ledger_older", 1)
+    assert (text.code, found.json["status"], found.json["unknown_manifests"]) == (1, "ledger_older", 1)
     assert [(home / "store" / path).exists() for path in found.json["examples"]] == [True]
     assert "1 manifest of the store with no batch in the ledger" in text.out
     assert text.out.splitlines()[-1].startswith("The ledger is older than the store, or was lost")
@@ -81,7 +81,7 @@ def test_a_store_that_is_older_than_the_ledger_is_found(home: Path, shop: Shop, 
 
     text, found = eventbridge("backup", "check"), eventbridge("backup", "check", "-o", "json")
 
-    assert (text.code, found.json["verdict"]) == (1, "store_older")
+    assert (text.code, found.json["status"]) == (1, "store_older")
     assert (found.json["missing_manifests"], found.json["missing_files"]) == (1, 1)
     assert {path.partition("/")[0] for path in found.json["examples"]} == {"manifests", "deliveries"}
     assert "1 batch of the ledger with no manifest in the store" in text.out
@@ -97,7 +97,7 @@ def test_the_store_of_another_installation_is_found(home: Path, shop: Shop, even
 
     found = eventbridge("backup", "check", "-o", "json")
 
-    assert (found.code, found.json["verdict"], len(found.json["other_ledgers"])) == (1, "apart", 1)
+    assert (found.code, found.json["status"], len(found.json["other_ledgers"])) == (1, "apart", 1)
     assert found.json["ledger"] not in found.json["other_ledgers"]
 
 

@@ -12,12 +12,12 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
 if TYPE_CHECKING:
-    from eventbridge.repair.backup import BackupCheck, Verdict
+    from eventbridge.repair.backup import BackupCheck, BackupStatus
 
 app = typer.Typer(cls=Group, help="Check whether a ledger and a store belong together.", no_args_is_help=True)
 
-#: What each verdict means, and what to do.
-_SENTENCES: Final[dict[Verdict, str]] = {
+#: What each status means, and what to do.
+_SENTENCES: Final[dict[BackupStatus, str]] = {
     "together": "Ledger and store belong together.",
     "ledger_older": "The ledger is older than the store, or was lost: restore its latest copy. With this one, events "
     "would be delivered again.",
@@ -44,7 +44,7 @@ def check(as_json: JsonOption = False) -> None:
     else:
         for line in _lines(found):
             print_line(line)
-    if found.verdict != "together":
+    if found.status != "together":
         raise typer.Exit(1)
 
 
@@ -59,4 +59,4 @@ def _lines(found: BackupCheck) -> list[str]:
     lines += [text.format(plural(*count)) for text, count in counts.items() if count[0]]
     lines += [f"the store names another ledger for its runners: {each}" for each in found.other_ledgers]
     lines += [f"  {each}" for each in found.examples]
-    return [*lines, _SENTENCES[found.verdict]]
+    return [*lines, _SENTENCES[found.status]]

@@ -15,7 +15,7 @@ from eventbridge.runtime.identity import ledger_of_runner
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
 
-Verdict = Literal["together", "ledger_older", "store_older", "apart"]
+BackupStatus = Literal["together", "ledger_older", "store_older", "apart"]
 
 #: The number of examples in a check.
 _EXAMPLES: Final = 10
@@ -25,13 +25,13 @@ _EXAMPLES: Final = 10
 class BackupCheck:
     """The differences between a ledger and a store, as numbers and up to 10 examples, the newest first.
 
-    `verdict` says whether they belong together, or else which of them is older.
+    `status` says whether they belong together, or else which of them is older.
     `unknown_manifests` are of batches that the ledger does not have. `missing_manifests` are of batches that the ledger
     has committed. `missing_files` are named by pending deliveries and deferred matches, which cannot be retried without
     them. `other_ledgers` has the ids of ledgers that the store names for its runners, apart from this one.
     """
 
-    verdict: Verdict
+    status: BackupStatus
     ledger: str
     store: str
     batches: int
@@ -66,7 +66,7 @@ def check_backup(runtime: Runtime, progress: Progress = unreported) -> BackupChe
     owners = {ledger_of_runner(runtime, PurePosixPath(path).stem) for path in runtime.store.list("runners/")}
     others = owners - {runtime.ledger.id}
     return BackupCheck(
-        verdict=_verdict(bool(unknown), bool(missing or files), bool(others)),
+        status=_status(bool(unknown), bool(missing or files), bool(others)),
         ledger=runtime.ledger.id,
         store=runtime.store.uri,
         batches=len(committed),
@@ -79,7 +79,7 @@ def check_backup(runtime: Runtime, progress: Progress = unreported) -> BackupChe
     )
 
 
-def _verdict(lacks_batches: bool, lacks_files: bool, is_other: bool) -> Verdict:
+def _status(lacks_batches: bool, lacks_files: bool, is_other: bool) -> BackupStatus:
     if is_other or (lacks_batches and lacks_files):
         return "apart"
     if lacks_batches:

@@ -50,7 +50,7 @@ def test_a_compacted_day_has_few_files_with_the_same_content(sending: Sending) -
     assert all(files(sending, batch) == {} for batch in batches), "no batch has a file of its own"
     assert {path: data for batch in batches for path, data in contents(sending, batch).items()} == before
     assert sound(sending) == audited
-    assert check_backup(sending.runtime).verdict == "together"
+    assert check_backup(sending.runtime).status == "together"
     assert maintain(sending.runtime).compacted == 0
 
 
