@@ -204,7 +204,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         ],
         "deferred_matches": [],
         "rules_on_hold": [],
-        "targets": [TARGET],
+        "targets": [TARGET | {"failing_since": "str"}],  # the first is a failing one
         "overrides": [],
         "pools": [],
         "owners": [],
