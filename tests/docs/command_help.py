@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "cli"
 ORDER = (
     "index", "init", "rules", "events", "buses", "serve", "tokens", "deliver", "status", "audit", "dead-letters",
     "redrives", "batches", "targets", "queues", "replays", "stats", "sql", "tables", "heartbeat",
-    "maintain", "ledger", "backup", "quality", "schemas", "plugins", "mcp", "init-airflow", "compile",
+    "erase", "maintain", "ledger", "backup", "quality", "schemas", "plugins", "mcp", "init-airflow", "compile",
 )  # fmt: skip
 _WIDTH = 100
 

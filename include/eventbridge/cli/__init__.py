@@ -20,6 +20,7 @@ from eventbridge.cli import (
     buses,
     dead_letters,
     deliver,
+    erase,
     events,
     init,
     installation,
@@ -103,6 +104,7 @@ app.command("status", short_help="Show the status of runners, batches, pending d
 )
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
 app.command("audit", short_help="Check from the store that every event is accounted for.")(audit.show_audit)
+app.command("erase", short_help="Erase the data of events.")(erase.erase)
 app.command("stats", short_help="Show the cost of each rule, by day.")(stats.stats)
 app.command("sql", short_help="Query events, deliveries, attempts, dead letters and batches in SQL.")(sql.sql)
 for _name, _group in _GROUPS:

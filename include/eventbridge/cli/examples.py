@@ -13,6 +13,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("status", "status --failures", "status -o json"),
     "deliver": ("deliver --runner orders --until-idle", "deliver --runner orders --streaming"),
     "audit": ("audit", "audit --batch 01890a5d -o json"),
+    "erase": ("erase --subject C-1 --dry-run", "erase --id 1 --yes -o json"),
     "stats": ("stats --days 30", "stats --rule big-orders --csv"),
     "sql": (
         'sql "SELECT rule, count(*) AS attempts FROM attempts GROUP BY rule ORDER BY attempts DESC"',

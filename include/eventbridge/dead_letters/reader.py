@@ -13,6 +13,7 @@ from eventbridge.dead_letters.selection import SELECTED_BY, Selection, is_named,
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
+from eventbridge.model.erasure import is_erased
 from eventbridge.runtime.batch_files import (
     Damaged,
     cursor_at,
@@ -35,6 +36,7 @@ _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
 _NAME_COLUMNS = [
     "delivery_id", "rule", "target", "reason", "bus", "topic", "broker", "partition_id", "offset", "batch_id",
+    "source", "event_id",
 ]  # fmt: skip
 _LISTED_CANDIDATES = 10
 
@@ -186,6 +188,8 @@ class ChosenRows:
                     yield row, record
 
     def _fits(self, record: dict[str, Any]) -> bool:
+        if is_erased(record):
+            return False
         return self._selection.fits(record) and self._visibility.dead_letter(record) and self._meets_sql(record)
 
     def _meets_sql(self, record: dict[str, Any]) -> bool:
@@ -240,7 +244,7 @@ def _find_named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Itera
     for file in dead_letter_files(runtime):
         table = read_unless_damaged(runtime.store, file, columns=_NAME_COLUMNS, damaged=damaged)
         for row, record in enumerate([] if table is None else table.to_pylist()):
-            if is_named(record, wanted) and visibility.dead_letter(record):
+            if is_named(record, wanted) and not is_erased(record) and visibility.dead_letter(record):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
                 yield DeadLetterName(name_of(record), subject_of(record), about + record["reason"], file, row)
 

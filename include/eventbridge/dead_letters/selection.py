@@ -33,7 +33,7 @@ QUOTING_REASONS: Final = frozenset({"transform_failed", "route_failed", "malform
 #: Columns of a dead letter that a selection reads; a selection by error text also reads `attempts`.
 SELECTED_BY = (
     "delivery_id", "rule", "target", "reason", "detail", "bus", "topic", "broker", "partition_id", "offset",
-    "arrived_at", "last_attempt_at",
+    "arrived_at", "last_attempt_at", "source", "event_id",
 )  # fmt: skip
 
 #: Columns that distinguish the dead letters of one delivery, or of one event without deliveries.

@@ -25,6 +25,7 @@ from eventbridge.ledger.pending import Pending
 from eventbridge.ledger.quality import Quality
 from eventbridge.ledger.queues import Queues
 from eventbridge.ledger.redrives import Redrives
+from eventbridge.ledger.remedies import ledger_errors
 from eventbridge.ledger.replays import Replays
 from eventbridge.ledger.retention import Retention
 from eventbridge.ledger.routing import DeferredMatches, RouteTries
@@ -136,6 +137,11 @@ class Ledger:
     def now(self) -> datetime:
         """Return the time of the ledger's clock, to which leases, due times and deadlines are compared."""
         return self.database.now()
+
+    def drop_old_pages(self) -> None:
+        """Rewrite the database, so that no byte of changed or deleted rows is left. Raises UserError, LedgerError."""
+        with ledger_errors(self.database.engine):
+            self.database.engine.drop_old_pages()
 
     def close(self) -> None:
         """Close the connection to the database; a later call opens it again."""

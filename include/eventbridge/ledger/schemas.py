@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 
 from eventbridge.ledger.batches import MOVE_BATCH
@@ -13,6 +14,9 @@ from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
 from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.event_schema import EventSchema, decode_fields, encode_fields
 from eventbridge.policy.operational_event import OperationalEvent
+
+#: A limit above the number of schemas of any bus.
+_ALL: Final = 1 << 31
 
 #: One row per event type of a bus; `version` is compared and set, because several runners may sample one bus.
 event_schema = sa.Table(
@@ -97,6 +101,24 @@ class Schemas(Aggregate):
     def list_named(self, type_: str) -> list[EventSchema]:
         """Return the schemas of a type on every bus that has it."""
         return [_to_schema(row) for row in self._rows(SCHEMAS_NAMED, {"of_type": type_})]
+
+    def forget_examples(self, bus: str) -> None:
+        """Remove the example values of all fields of a bus's event types; the version of each schema counts on."""
+        with self._writing() as connection:
+            for row in connection.execute(select_schemas(_ALL, bus=bus, behind=False)).all():
+                fields = {
+                    path: msgspec.structs.replace(field, example="")
+                    for path, field in decode_fields(row.fields).items()
+                }
+                change = {
+                    "of_bus": row.bus,
+                    "of_type": row.type,
+                    "read_version": row.version,
+                    "now_sampled": row.sampled,
+                    "now_last_at": row.last_at,
+                    "now_fields": encode_fields(fields),
+                }
+                connection.execute(CHANGE_SCHEMA, change)
 
     def end_landing(self, batch_id: str, learned: Sequence[LearnedSchema]) -> bool:
         """Move a batch from `planned` to `buffered`, record the learned schemas, and queue their operational events.

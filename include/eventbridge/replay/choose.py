@@ -21,6 +21,7 @@ from eventbridge.matching.consistency import flatten
 from eventbridge.matching.pattern import Pattern, parse_pattern
 from eventbridge.matching.reference import matches_leaves
 from eventbridge.matching.scan.texts import padded_texts
+from eventbridge.model.erasure import ERASED_BODY
 from eventbridge.model.redelivery import Replay, ReplayPart
 from eventbridge.pipeline.settle.settlement import settlements
 from eventbridge.replay.archive import FileToRead
@@ -58,6 +59,7 @@ class Chooser:
         file, spans = archived
         table = read_table(self._runtime.store, file.path).slice(first)
         chosen = np.array(pc.equal(table["status"], "valid").to_numpy(), np.bool_)
+        chosen &= np.array(pc.not_equal(table["body"], ERASED_BODY).to_numpy(), np.bool_)
         if spans is not None:
             chosen = chosen & _in_spans_mask(table["offset"].to_numpy(), spans)
         if self._matcher is not None:

@@ -196,6 +196,14 @@ class TrimmableLog(Protocol):
 
 
 @runtime_checkable
+class ErasableLog(Protocol):
+    """A log that replaces the bodies of stored messages on request."""
+
+    def erase(self, offsets: Mapping[Partition, Sequence[int]], body: bytes) -> None:
+        """Replace the bodies of messages, of which no byte is left in the log when this returns."""
+
+
+@runtime_checkable
 class DiskBackedBus(Protocol):
     """A bus on a disk of this host. The disk may become full."""
 

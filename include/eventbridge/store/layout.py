@@ -115,6 +115,11 @@ def repair(planned_at: datetime, batch_id: str, number: int) -> str:
     return f"repairs/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}-{number}.json"
 
 
+def erasure(at: datetime, erasure_id: str) -> str:
+    """Return the path of the tombstone of an erasure."""
+    return f"erasures/{at.astimezone(UTC):%Y-%m-%d}-{erasure_id}.json"
+
+
 def runner(name: str) -> str:
     """Return the path of the file that names the ledger with a runner's state."""
     return f"runners/{name}.json"

@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from eventbridge.clients.postgresql import NOTICES_DEATH, may_come_back
-from eventbridge.errors import LedgerError, PackageMissing
+from eventbridge.errors import LedgerError, PackageMissing, UserError
 from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import redact_url
@@ -171,6 +171,10 @@ class PostgresqlEngine:
         if number:
             sequence = f"pg_get_serial_sequence('{table}', '{column}')"
             connection.exec_driver_sql(f"SELECT setval({sequence}, {number:d})")
+
+    def drop_old_pages(self) -> None:
+        """Raise UserError: the server keeps old rows until it vacuums, and in its log, which is not in our hands."""
+        raise UserError("The ledger is in PostgreSQL, which keeps old rows: events cannot be erased from it yet")
 
     def may_run_again(self, error: BaseException) -> bool:
         """Return whether the server rolled the transaction back, or the connection was lost before the commit."""

@@ -48,6 +48,12 @@ class LedgerEngine(Protocol):
     def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
         """Make the database continue after this number when it next numbers a row of a table."""
 
+    def drop_old_pages(self) -> None:
+        """Rewrite the database, so that no byte of changed or deleted rows is left; it needs no open transaction.
+
+        Raises UserError if the database cannot do so.
+        """
+
     def may_run_again(self, error: BaseException) -> bool:
         """Return whether a transaction that failed with this error before its commit can be run again immediately."""
 

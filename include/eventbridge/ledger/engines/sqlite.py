@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 
-from eventbridge.errors import SettingsError
+from eventbridge.errors import SettingsError, UserError
 from eventbridge.files import close_to_others, files_of_database, is_disk_full, open_private
 from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.remedies import DatabaseFailure
@@ -109,6 +109,16 @@ class SqliteEngine:
         """Make the numbering continue after this number."""
         connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
         connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
+
+    def drop_old_pages(self) -> None:
+        """Rewrite the file and empty its write-ahead log. Raises UserError if another process reads it all the time."""
+        with self.turn_to_write(), self.connect() as connection:
+            connection.connection.driver_connection.isolation_level = None  # VACUUM runs in no transaction
+            cursor = connection.connection.cursor()
+            cursor.execute("VACUUM")
+            busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise UserError(f"{self._file}: a process reads the ledger, so that old pages stay. Run the command again")
 
     def may_run_again(self, error: BaseException) -> bool:
         """Return False, because a file has no connection to lose and a single writer cannot deadlock."""

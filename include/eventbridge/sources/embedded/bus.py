@@ -9,16 +9,18 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from eventbridge.errors import BusError
+from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.fields import EmbeddedFields
-from eventbridge.sources.embedded.file import FileTables, lock_file
+from eventbridge.sources.embedded.file import BusFile, FileTables, lock_file
 from eventbridge.sources.embedded.table_log import TableLog
+from eventbridge.sources.embedded.tables import position
 from eventbridge.sources.open import SourceSetup
 from eventbridge.sources.protocol import Announcements, LogSource
 
@@ -38,6 +40,15 @@ class EmbeddedBus(TableLog):
         self._announcements: FileAnnouncements | None = None
         self.path = folder / f"{bus}.sqlite"
         super().__init__(bus, lambda: FileTables(self.path), topics=topics, partitions=partitions, clock=clock)
+
+    def erase(self, offsets: Mapping[Partition, Sequence[int]], body: bytes) -> None:
+        """Replace the bodies of messages, and write the file again, so that no byte of the old ones is left in it.
+
+        Raises BusError if another process reads the file meanwhile for so long that it cannot be written again.
+        """
+        numbered = {number: offsets.get(partition, ()) for partition, number in self._numbers.items()}
+        with closing(BusFile(self.path)) as file:
+            file.replace([position(number, each) for number, found in numbered.items() for each in found], body)
 
     def announcements(self) -> Announcements | None:
         """Return a signal of new messages from any publisher on this host, or None if the system does not support

@@ -236,6 +236,17 @@ class BusFile:
         with self.reading() as connection, _sole_writer(self.path), _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
 
+    def replace(self, positions: Sequence[int], body: bytes) -> None:
+        """Replace the bodies of messages, and rewrite the file without its free pages, which have old bodies."""
+        with self.writing() as connection:
+            connection.executemany("UPDATE message SET body = ? WHERE position = ?", [(body, at) for at in positions])
+        with self.reading() as connection, _sole_writer(self.path):
+            connection.execute("VACUUM")
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            remedy = "Run the command again; if this persists, stop the processes that use the bus"
+            raise BusError(_sentence(self.path, "a process reads the bus, so that old pages stay", remedy))
+
     def _find_identity(self) -> str:
         # A file that was made before buses had an identity has no table for it.
         if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):
