@@ -164,7 +164,7 @@ def _search(runtime: Runtime, selection: ErasureSelection) -> _Found:
         _add(found, path, np.array(wanted, bool))
     for path in paths["deliveries"]:
         table = read_table(runtime.store, path, ["bus", "source", "event_id", "delivery_id", "rule", "target"])
-        mask = _of_identities(table, found.identities, selection)
+        mask = _mask_identities(table, found.identities, selection)
         rows = table.filter(flag_column(mask))
         found.delivery_ids |= set(rows["delivery_id"].to_pylist())
         found.targets |= {f"{row['rule']}/{row['target']}" for row in rows.select(["rule", "target"]).to_pylist()}
@@ -200,7 +200,7 @@ def _identities(table: pa.Table, bus: str | None = None) -> set[_Identity]:
     }
 
 
-def _of_identities(table: pa.Table, identities: Collection[_Identity], selection: ErasureSelection) -> _Mask:
+def _mask_identities(table: pa.Table, identities: Collection[_Identity], selection: ErasureSelection) -> _Mask:
     names = zip(*(table[name].to_pylist() for name in ("bus", "source", "event_id")), strict=True)
     return np.array(
         [

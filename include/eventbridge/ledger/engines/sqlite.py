@@ -9,7 +9,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -112,11 +112,11 @@ class SqliteEngine:
 
     def drop_old_pages(self) -> None:
         """Rewrite the file and empty its write-ahead log. Raises UserError if another process reads it all the time."""
-        with self.turn_to_write(), self.connect() as connection:
-            connection.connection.driver_connection.isolation_level = None  # VACUUM runs in no transaction
-            cursor = connection.connection.cursor()
-            cursor.execute("VACUUM")
-            busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        seconds = self._busy_timeout_seconds
+        # VACUUM runs in no transaction, so the connection begins none
+        with self.turn_to_write(), closing(sqlite3.connect(self._file, seconds, isolation_level=None)) as connection:
+            connection.execute("VACUUM")
+            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise UserError(f"{self._file}: a process reads the ledger, so that old pages stay. Run the command again")
 
