@@ -233,10 +233,12 @@ def _search_bus(runtime: Runtime, bus: str, selection: ErasureSelection, found: 
                 f"bus {bus} is in PostgreSQL, and its messages cannot be erased: wait until its retention has removed "
                 "them, which `eventbridge maintain` does"
             )
-    for row in runtime.ledger.offsets.find():
-        if row.bus == bus and max(messages.get(row.partition, [-1])) >= row.offset:
+    taken = {(row.group, row.partition): row.offset for row in runtime.ledger.offsets.find() if row.bus == bus}
+    runners = {rule.runner for rule in runtime.rule_set().rules.values() if rule.bus == bus}
+    for runner in sorted(runners | {group for group, _ in taken}):
+        if any(max(offsets) >= taken.get((runner, partition), 0) for partition, offsets in messages.items()):
             raise UserError(
-                f"the runner {row.group} has not yet delivered a selected event of bus {bus}: nothing was erased. "
+                f"the runner {runner} has not yet delivered a selected event of bus {bus}: nothing was erased. "
                 "Erase it when the runner has delivered it"
             )
     found.messages[bus] = messages

@@ -154,6 +154,14 @@ def test_an_event_that_no_runner_has_taken_refuses_the_erasure(sending: Sending)
         erase(sending.runtime, ErasureSelection(subject=PERSON))
 
 
+def test_an_event_of_a_runner_that_never_ran_refuses_the_erasure(sending: Sending) -> None:
+    """A message for a runner of the rules that has no offsets yet is refused, so that no event is lost unseen."""
+    sending.begin(order_of(sending, PERSON, 1), crm="/healthy/crm")
+
+    with pytest.raises(UserError, match=r"the runner orders has not yet delivered"):
+        erase(sending.runtime, ErasureSelection(subject=PERSON))
+
+
 def test_a_compacted_file_refuses_the_erasure(sending: Sending) -> None:
     """An event in a compacted file is refused, and nothing is changed."""
     delivered_orders(sending)
