@@ -211,16 +211,6 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "errors": [],
         "rules_since": "str",
     },
-    ("erase", "--subject", "A-1", "--dry-run"): {
-        "dry_run": "bool",
-        "erasure_id": "str",
-        "events": "int",
-        "files": "int",
-        "rows": {},
-        "messages": {},
-        "brokers": [],
-        "targets": [],
-    },
     ("maintain",): {
         "dry_run": "bool",
         "batches": {},
