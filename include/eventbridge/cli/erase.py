@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eventbridge.cli.output import JsonOption, confirm, note, plural, print_line, show_document, visible
-from eventbridge.cli.runtime import open_runtime
+from eventbridge.cli.runtime import open_runtime, user
 
 if TYPE_CHECKING:
     from eventbridge.model.erasure import Erasure
@@ -34,7 +35,7 @@ def erase(
     if not dry_run and not yes:
         confirm("The data of the selected events is lost for ever.", "Erase it?")
     with open_runtime(expects_ledger=True, needs_ledger=True) as runtime:
-        done = run(runtime, selection, dry_run=dry_run)
+        done = run(runtime, selection, by=f"command, {user()}@{socket.gethostname()}", dry_run=dry_run)
     if as_json:
         show_document(done)
         return

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.event.ids import delivery_id_text
+from eventbridge.event.json_document import write_document
 from eventbridge.model import rowset
 from eventbridge.model.erasure import ERASED_BODY, ERASED_ID, ERASED_SOURCE, ERASED_TEXT, ERASED_TYPE, Erasure
 from eventbridge.model.partition import Partition
@@ -109,11 +110,12 @@ class _Found:
     messages: dict[str, dict[Partition, list[int]]] = field(default_factory=dict)
 
 
-def erase(runtime: Runtime, selection: ErasureSelection, *, dry_run: bool = False) -> Erasure:
+def erase(runtime: Runtime, selection: ErasureSelection, *, by: str, dry_run: bool = False) -> Erasure:
     """Erase the selected events from the store and the embedded buses, and return what was changed.
 
-    With `dry_run`, nothing is changed. Raises NotFoundError if there is no such event, and UserError, before anything
-    is changed, if an event is still to be delivered, or its data is in a file that cannot be rewritten.
+    The audit log and the tombstone record `by`, who erases, but not the subject or the id. With `dry_run`, nothing is
+    changed. Raises NotFoundError if there is no such event, and UserError, before anything is changed, if an event is
+    still to be delivered, or its data is in a file that cannot be rewritten.
     """
     if runtime.settings.ledger_url.startswith("postgres"):
         raise UserError("the ledger is in PostgreSQL, which keeps old rows: events cannot be erased from it yet")
@@ -125,7 +127,9 @@ def erase(runtime: Runtime, selection: ErasureSelection, *, dry_run: bool = Fals
     result = _result(runtime, found, dry_run)
     if dry_run:
         return result
-    _record_tombstone(runtime, found, result)  # first, because nobody may erase without a record
+    # first, because nobody may erase without a record
+    action = runtime.ledger.actions.record(by, "eventbridge erase", write_document({"erasure_id": result.erasure_id}))
+    _record_tombstone(runtime, found, result, by)
     for bus in {*found.messages, *(bus for bus, _, _ in found.identities)}:
         runtime.ledger.schemas.forget_examples(bus)
     runtime.ledger.drop_old_pages()
@@ -141,6 +145,7 @@ def erase(runtime: Runtime, selection: ErasureSelection, *, dry_run: bool = Fals
         raise UserError(
             "events with this name came while others were erased: run the command again when they are delivered"
         )
+    runtime.ledger.actions.record_status(action, 0)
     return result
 
 
@@ -347,12 +352,13 @@ def _result(runtime: Runtime, found: _Found, dry_run: bool) -> Erasure:
     )
 
 
-def _record_tombstone(runtime: Runtime, found: _Found, result: Erasure) -> None:
+def _record_tombstone(runtime: Runtime, found: _Found, result: Erasure, by: str) -> None:
     """Record what is going to be erased, without the name by which it was selected, which may name a person."""
     at = runtime.clock()
     tombstone = {
         "erasure_id": result.erasure_id,
         "erased_at": at.isoformat(),
+        "erased_by": by,
         "events": result.events,
         "rows": {path: rowset.encode(rows) for path, rows in sorted(found.rows.items())},
         "messages": {

@@ -25,6 +25,9 @@ from eventbridge.upkeep.maintain import maintain
 PERSON = "maria-7f3a"
 RETRIED = "{policy: custom, max_retries: 50, initial_delay: 1h, multiplier: 1, max_delay: 1h, maximum_event_age: 20d}"
 
+#: Who erases.
+OPERATOR = "command, ann@host"
+
 
 def order_of(sending: Sending, person: str, number: int) -> bytes:
     """Return an order of a person, whose name is in its id, its subject and its data."""
@@ -85,7 +88,7 @@ def test_no_byte_of_an_erased_event_is_left(sending: Sending, selection: Erasure
     audited = sound(sending)
     assert files_with(sending, PERSON), "the person is in the files before"
 
-    done = erase(sending.runtime, selection)
+    done = erase(sending.runtime, selection, by=OPERATOR)
 
     assert files_with(sending, PERSON) == []
     assert files_with(sending, "other-person")
@@ -93,14 +96,18 @@ def test_no_byte_of_an_erased_event_is_left(sending: Sending, selection: Erasure
     assert (done.events, done.messages, done.targets) == (1, {"orders": 1}, ("orders/crm", "orders/dead"))
     (tombstone,) = sending.runtime.store.list("erasures/")
     assert done.erasure_id in tombstone
+    assert json.loads(sending.runtime.store.get(tombstone))["erased_by"] == OPERATOR
+    assert [(each.by, json.loads(each.asked)) for each in sending.runtime.ledger.actions.find(1)] == [
+        (OPERATOR, {"erasure_id": done.erasure_id})
+    ]
     with pytest.raises(NotFoundError):
-        erase(sending.runtime, selection)
+        erase(sending.runtime, selection, by=OPERATOR)
 
 
 def test_replay_and_dead_letters_no_longer_have_an_erased_event(sending: Sending) -> None:
     """A replay takes only the other event, and only its dead letter is listed."""
     delivered_orders(sending)
-    erase(sending.runtime, ErasureSelection(subject=PERSON))
+    erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
 
     assert [each.record["event_id"] for each in select_dead_letters(sending.runtime)] == ["other-person-2"]
     deliver_replay(sending.runtime, replay_of(sending), InProcessRouter(sending.runtime.store))
@@ -115,10 +122,10 @@ def test_an_erasure_that_died_is_completed(sending: Sending) -> None:
     selection, store = ErasureSelection(subject=PERSON), sending.runtime.store
     for writes in (0, 1, 2, 3, 4, 2):  # the first is the tombstone; the fifth try rewrites the deliveries
         with pytest.raises(StoreError):
-            erase(replace(sending.runtime, store=FailingStore(store, writes)), selection)
+            erase(replace(sending.runtime, store=FailingStore(store, writes)), selection, by=OPERATOR)
         assert sound(sending) == audited
 
-    assert erase(sending.runtime, selection).rows == {"buffer": 1}, "the archive comes last"
+    assert erase(sending.runtime, selection, by=OPERATOR).rows == {"buffer": 1}, "the archive comes last"
 
     assert files_with(sending, PERSON) == []
     assert sound(sending) == audited
@@ -129,10 +136,10 @@ def test_a_dry_run_changes_nothing(sending: Sending) -> None:
     delivered_orders(sending)
     before = {path: sending.runtime.store.get(path) for path in sending.runtime.store.list("")}
 
-    planned = erase(sending.runtime, ErasureSelection(subject=PERSON), dry_run=True)
+    planned = erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR, dry_run=True)
 
     assert {path: sending.runtime.store.get(path) for path in sending.runtime.store.list("")} == before
-    assert erase(sending.runtime, ErasureSelection(subject=PERSON)).rows == planned.rows
+    assert erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR).rows == planned.rows
 
 
 def test_a_pending_delivery_refuses_the_erasure(sending: Sending) -> None:
@@ -140,7 +147,7 @@ def test_a_pending_delivery_refuses_the_erasure(sending: Sending) -> None:
     delivered_orders(sending, crm=http(REFUSED, retry=RETRIED))
 
     with pytest.raises(UserError, match=r"still to be delivered, for the rule orders: nothing was erased"):
-        erase(sending.runtime, ErasureSelection(subject=PERSON))
+        erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
 
     assert files_with(sending, PERSON)
 
@@ -151,7 +158,7 @@ def test_an_event_that_no_runner_has_taken_refuses_the_erasure(sending: Sending)
     sending.publish(order_of(sending, PERSON, 3))
 
     with pytest.raises(UserError, match=r"the runner orders has not yet delivered"):
-        erase(sending.runtime, ErasureSelection(subject=PERSON))
+        erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
 
 
 def test_an_event_of_a_runner_that_never_ran_refuses_the_erasure(sending: Sending) -> None:
@@ -159,7 +166,7 @@ def test_an_event_of_a_runner_that_never_ran_refuses_the_erasure(sending: Sendin
     sending.begin(order_of(sending, PERSON, 1), crm="/healthy/crm")
 
     with pytest.raises(UserError, match=r"the runner orders has not yet delivered"):
-        erase(sending.runtime, ErasureSelection(subject=PERSON))
+        erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
 
 
 def test_a_compacted_file_refuses_the_erasure(sending: Sending) -> None:
@@ -169,4 +176,4 @@ def test_a_compacted_file_refuses_the_erasure(sending: Sending) -> None:
     maintain(sending.runtime)
 
     with pytest.raises(UserError, match=r"is compacted: nothing was erased"):
-        erase(sending.runtime, ErasureSelection(subject=PERSON))
+        erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
