@@ -25,8 +25,8 @@ def erase(
     """Erase the data of delivered events from archive, deliveries, attempts, dead letters and embedded buses.
 
     Counts and fingerprints stay, so that audits still prove every event. Replays and redrives no longer have the
-    events. What brokers and targets hold is named and stays. An event that is still to be delivered, or that is in a
-    compacted file, is refused, and nothing is erased.
+    events. What brokers and targets hold is named and stays. An event that is still to be delivered is refused, and
+    nothing is erased.
     """
     from eventbridge.upkeep.erasure import ErasureSelection
     from eventbridge.upkeep.erasure import erase as run
@@ -53,5 +53,5 @@ def _lines(result: Erasure) -> list[str]:
     lines += [f"not erased: what the broker of the bus {bus} still holds" for bus in result.brokers]
     lines += [f"not erased: what the target {target} received" for target in result.targets]
     if not result.dry_run:
-        lines.append(f"the tombstone is the erasure {result.erasure_id}, below erasures/ in the store")
+        lines.append(f"the record of this erasure is {result.erasure_id}, below erasures/ in the store")
     return lines

@@ -410,6 +410,28 @@ class Retention(Aggregate):
             connection.execute(insert_or_skip(sweep), {"name": name, "through": through})
             connection.execute(MOVE_SWEEP, {"of_sweep": name, "at": through})
 
+    def begin_compaction(self, through: datetime) -> bool:
+        """Record that a compaction of files of batches planned before `through` begins, unless an erasure has not
+        ended.
+
+        Returns False, and records nothing, in that case: it could copy data that is being erased.
+        """
+        return self._begin("compacting", through, unless="erasing", ended="erased")
+
+    def begin_erasure(self, at: datetime) -> bool:
+        """Record that an erasure begins, unless a compaction has begun and not ended; then return False."""
+        return self._begin("erasing", at, unless="compacting", ended="compacted")
+
+    def _begin(self, name: SweepName, through: datetime, *, unless: SweepName, ended: SweepName) -> bool:
+        with self._writing() as connection:
+            connection.execute(TAKE_TURN)
+            other, done = (connection.execute(SWEPT, {"of_sweep": each}).scalar() for each in (unless, ended))
+            if other is not None and (done is None or done < other):
+                return False
+            connection.execute(insert_or_skip(sweep), {"name": name, "through": through})
+            connection.execute(MOVE_SWEEP, {"of_sweep": name, "at": through})
+            return True
+
     def first_batch_at(self, since: datetime) -> datetime | None:
         """Return the planning time of the first batch that was planned at or after `since`, or None."""
         with self._reading() as connection:

@@ -1,4 +1,4 @@
-"""Defines what an erasure leaves of an event: marks in the rows, and a tombstone in the store."""
+"""Defines what an erasure leaves of an event: marks in the rows, and a record in the store."""
 
 from __future__ import annotations
 

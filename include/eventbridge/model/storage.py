@@ -11,8 +11,10 @@ from typing import Final, Literal, NamedTuple
 STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", "nothing")
 
 #: The sweeps that search a day of the store for files that no record names: `lost` runs once their writers must have
-#: ended, `expired` once retention has removed the named files. `compacted` names how far days were compacted.
-SweepName = Literal["lost", "expired", "compacted"]
+#: ended, `expired` once retention has removed the named files. `compacting` and `compacted` name up to which day a
+#: compaction has begun and ended; `erasing` and `erased` name when the last erasure began, and when the last that ended
+#: did.
+SweepName = Literal["lost", "expired", "compacting", "compacted", "erasing", "erased"]
 
 #: The areas that retention removes one at a time, and `other`, which is everything that does not count towards a batch:
 #: manifests, rule sets, indexes, files of attempts that died, and files older than the counting.

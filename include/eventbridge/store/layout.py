@@ -116,7 +116,7 @@ def repair(planned_at: datetime, batch_id: str, number: int) -> str:
 
 
 def erasure(at: datetime, erasure_id: str) -> str:
-    """Return the path of the tombstone of an erasure."""
+    """Return the path of the record of an erasure."""
     return f"erasures/{at.astimezone(UTC):%Y-%m-%d}-{erasure_id}.json"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -63,6 +63,12 @@ def compact_days(run: RetentionRun) -> None:
         day = day_of(first)
         if retention.first_batch_at(day + _DAY) is None:
             return  # the newest manifests stay where they are, because they reveal a lost ledger
+        if not retention.begin_compaction(day + _DAY):
+            log.warning(
+                "no day is compacted, because an erasure has not ended. If its process has, run it again: "
+                "`eventbridge erase`"
+            )
+            return
         if not _Compaction(run, day).is_done():
             return
         day += _DAY
@@ -203,6 +209,33 @@ class _Copy:
 def _digest(paths: list[str]) -> str:
     """Return a name that these paths determine."""
     return hashlib.sha256("\n".join(paths).encode()).hexdigest()[:32]
+
+
+def remove_from_larger(store: Store, file: str, paths: Collection[str]) -> None:
+    """Remove files from a larger file: copy its other files into a new one, and delete it.
+
+    Afterwards the removed files have only their own paths. Raises StoreError.
+    """
+    day = str(layout.day_in_path(file.removeprefix(layout.COMPACTED)))
+    area = file.removeprefix(layout.COMPACTED).partition("/")[0]
+    listed = {
+        each
+        for path in store.list(layout.compacted_lists(day))
+        if layout.area_of_list(path) == area
+        for each in read_list(store, path)
+        if each.file == file
+    }
+    data = store.get(file)
+    copy: _Copy | None = None
+    for each in sorted((each for each in listed if each.path not in paths), key=lambda each: each.start):
+        part = data[each.start : each.start + each.size]
+        footer = Footer.parse(part, each.path)
+        copy = copy or _Copy(file.removeprefix(layout.COMPACTED).rpartition("/")[0], footer)
+        copy.add(each.path, part, footer)
+    if copy is not None:
+        write_list(store, layout.compacted_list(day, area, _digest(copy.paths)), copy.places())
+        copy.write(store)
+    store.delete(file)
 
 
 def prune_compacted(run: RetentionRun, retentions: Retentions) -> None:

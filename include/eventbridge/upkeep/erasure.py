@@ -3,15 +3,16 @@
 A row keeps its place, its delivery id, its status and its outcome, by which the audit counts; it loses the event, the
 request, the response, the subject and the id. The files are rewritten in an order in which those that identify the
 events come last, so that an erasure that dies is completed by the same command. What cannot be erased is refused before
-anything is changed: events that are still to be delivered, and copies in compacted files.
+anything is changed, such as events that are still to be delivered.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +35,9 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import ErasableLog
 from eventbridge.store import layout
 from eventbridge.store.columns import flag_column
-from eventbridge.store.compacted import CompactedStore
+from eventbridge.store.compacted import read_list
 from eventbridge.store.parquet import read_table, write_table
+from eventbridge.upkeep.compaction import remove_from_larger
 
 #: The topmost folders of files with events or deliveries, in the order in which an erasure rewrites their files.
 _FOLDERS: Final = ("outcomes", "settlements", "deliveries", "dead_letters", "buffer")
@@ -70,6 +72,8 @@ _REPLACED: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 _Mask = npt.NDArray[np.bool_]
 _Identity = tuple[str, str, str]  # bus, source, id
+#: The files whose rows a file has, with the first row of each, in order.
+_Parts = list[tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -104,32 +108,70 @@ class _Found:
     """What has the data of the events: rows by path, messages by bus and partition."""
 
     identities: set[_Identity] = field(default_factory=set)
-    rows: dict[str, list[int]] = field(default_factory=dict)
+    rows: dict[str, set[int]] = field(default_factory=dict)
+    larger: dict[str, set[str]] = field(default_factory=dict)  # the compacted files of `rows`, by larger file
     delivery_ids: set[bytes] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
     messages: dict[str, dict[Partition, list[int]]] = field(default_factory=dict)
+
+    def add(self, path: str, parts: _Parts, mask: _Mask) -> None:
+        """Add the masked rows of a file, or of the compacted files that are its parts."""
+        starts = [start for start, _ in parts]
+        for row in np.flatnonzero(mask).tolist():
+            start, name = parts[bisect_right(starts, row) - 1]
+            self.rows.setdefault(name, set()).add(row - start)
+            if name != path:
+                self.larger.setdefault(path, set()).add(name)
 
 
 def erase(runtime: Runtime, selection: ErasureSelection, *, by: str, dry_run: bool = False) -> Erasure:
     """Erase the selected events from the store and the embedded buses, and return what was changed.
 
-    The audit log and the tombstone record `by`, who erases, but not the subject or the id. With `dry_run`, nothing is
-    changed. Raises NotFoundError if there is no such event, and UserError, before anything is changed, if an event is
-    still to be delivered, or its data is in a file that cannot be rewritten.
+    The audit log and the record in the store name `by`, who erases, and neither the subject nor the id. With `dry_run`,
+    nothing is changed. Raises NotFoundError if there is no such event, and UserError, before anything is changed, if an
+    event is still to be delivered, or its data is in a file that cannot be rewritten.
     """
     if runtime.settings.ledger_url.startswith("postgres"):
         raise UserError("the ledger is in PostgreSQL, which keeps old rows: events cannot be erased from it yet")
     refuse_lost_ledger(runtime, always=True)
+    if dry_run:
+        return _result(runtime, _find(runtime, selection), dry_run)
+    at = runtime.ledger.now()
+    if not runtime.ledger.retention.begin_erasure(at):
+        raise UserError(
+            "a day is being compacted: nothing was erased. Run `eventbridge maintain` until it compacts no more files, "
+            "and then this command"
+        )
+    try:
+        found = _find(runtime, selection)
+    except BaseException:  # nothing is changed yet
+        runtime.ledger.retention.move_sweep("erased", at)
+        raise
+    result = _result(runtime, found, dry_run)
+    # before any change, because nobody may erase without a record
+    action = runtime.ledger.actions.record(by, "eventbridge erase", write_document({"erasure_id": result.erasure_id}))
+    _write_record(runtime, found, result, by)
+    _erase(runtime, found)
+    left = _search(runtime, selection)
+    if left.rows or left.messages:
+        raise UserError(
+            "events with this name came while others were erased: run the command again when they are delivered"
+        )
+    runtime.ledger.retention.move_sweep("erased", at)
+    runtime.ledger.actions.record_status(action, 0)
+    return result
+
+
+def _find(runtime: Runtime, selection: ErasureSelection) -> _Found:
+    """Return what has the data of the selected events. Raises NotFoundError, and UserError if it cannot be erased."""
     found = _search(runtime, selection)
     if not found.rows and not found.messages:
         raise NotFoundError("no archived event, dead letter or message of an embedded bus is selected")
     _refuse_unerasable(runtime, found)
-    result = _result(runtime, found, dry_run)
-    if dry_run:
-        return result
-    # first, because nobody may erase without a record
-    action = runtime.ledger.actions.record(by, "eventbridge erase", write_document({"erasure_id": result.erasure_id}))
-    _record_tombstone(runtime, found, result, by)
+    return found
+
+
+def _erase(runtime: Runtime, found: _Found) -> None:
     for bus in {*found.messages, *(bus for bus, _, _ in found.identities)}:
         runtime.ledger.schemas.forget_examples(bus)
     runtime.ledger.drop_old_pages()
@@ -137,64 +179,69 @@ def erase(runtime: Runtime, selection: ErasureSelection, *, by: str, dry_run: bo
         with closing(runtime.open_source(runtime.rule_set().buses[bus])) as source:
             assert isinstance(source, ErasableLog)  # `_search_bus` has refused any other
             source.erase(offsets, ERASED_BODY)
-    for path in sorted(found.rows, key=lambda each: (_FOLDERS.index(each.partition("/")[0]), each)):
-        check_cancelled()
-        _rewrite(runtime, path, found.rows[path])
-    left = _search(runtime, selection)
-    if left.rows or left.messages:
-        raise UserError(
-            "events with this name came while others were erased: run the command again when they are delivered"
-        )
-    runtime.ledger.actions.record_status(action, 0)
-    return result
+    for folder in _FOLDERS:
+        for path in sorted(each for each in found.rows if each.startswith(f"{folder}/")):
+            check_cancelled()
+            _rewrite(runtime, path, found.rows[path])
+        for path in sorted(each for each in found.larger if each.startswith(f"{layout.COMPACTED}{folder}/")):
+            check_cancelled()
+            remove_from_larger(runtime.store, path, found.larger[path])
 
 
 def _search(runtime: Runtime, selection: ErasureSelection) -> _Found:
     found = _Found()
-    paths = _paths(runtime)
-    for path in paths["buffer"]:
-        bus = path.split("/")[1].removeprefix("bus=")
+    for path, parts in _files(runtime, "buffer"):
+        bus = path.removeprefix(layout.COMPACTED).split("/")[1].removeprefix("bus=")
         if selection.bus in (None, bus):
-            table = read_table(runtime.store, path, ["source", "event_id", "body"])
+            table = _read(runtime, path, ["source", "event_id", "body"])
             mask = np.array([selection.names(body) for body in table["body"].to_pylist()], bool)
             found.identities |= _identities(table.filter(flag_column(mask)), bus)
-            _add(found, path, mask)
-    for path in paths["dead_letters"]:
-        table = read_table(runtime.store, path, ["bus", "source", "event_id", "event"])
+            found.add(path, parts, mask)
+    for path, parts in _files(runtime, "dead_letters"):
+        table = _read(runtime, path, ["bus", "source", "event_id", "event"])
         wanted = [
             selection.bus in (None, bus) and selection.names(event)
             for bus, event in zip(table["bus"].to_pylist(), table["event"].to_pylist(), strict=True)
         ]
         found.identities |= _identities(table.filter(flag_column(np.array(wanted, bool))))
-        _add(found, path, np.array(wanted, bool))
-    for path in paths["deliveries"]:
-        table = read_table(runtime.store, path, ["bus", "source", "event_id", "delivery_id", "rule", "target"])
+        found.add(path, parts, np.array(wanted, bool))
+    for path, parts in _files(runtime, "deliveries"):
+        table = _read(runtime, path, ["bus", "source", "event_id", "delivery_id", "rule", "target"])
         mask = _mask_identities(table, found.identities, selection)
         rows = table.filter(flag_column(mask))
         found.delivery_ids |= set(rows["delivery_id"].to_pylist())
         found.targets |= {f"{row['rule']}/{row['target']}" for row in rows.select(["rule", "target"]).to_pylist()}
-        _add(found, path, mask)
-    for path in (*paths["outcomes"], *paths["settlements"]):
-        ids = read_table(runtime.store, path, ["delivery_id"])["delivery_id"].to_pylist()
-        _add(found, path, np.array([each in found.delivery_ids for each in ids], bool))
+        found.add(path, parts, mask)
+    for path, parts in (*_files(runtime, "outcomes"), *_files(runtime, "settlements")):
+        ids = _read(runtime, path, ["delivery_id"])["delivery_id"].to_pylist()
+        found.add(path, parts, np.array([each in found.delivery_ids for each in ids], bool))
     for name, bus_of_rules in runtime.rule_set().buses.items():
         if selection.bus in (None, name) and bus_of_rules.source.type == "embedded":
             _search_bus(runtime, name, selection, found)
     return found
 
 
-def _paths(runtime: Runtime) -> dict[str, list[str]]:
-    """Return the paths of all files to search, by topmost folder: those in the store, and compacted ones."""
-    paths: dict[str, set[str]] = {
-        folder: {path for path in runtime.store.list(f"{folder}/") if path.endswith(".parquet") and "/sql/" not in path}
-        for folder in _FOLDERS
-    }
-    for batch in runtime.ledger.batches.find(limit=None):
-        for _, path in runtime.ledger.files.paths(batch.batch_id):
-            folder = path.partition("/")[0]
-            if path not in paths[folder] and runtime.store.exists(path):
-                paths[folder].add(path)
-    return {folder: sorted(found) for folder, found in paths.items()}
+def _files(runtime: Runtime, folder: str) -> Iterator[tuple[str, _Parts]]:
+    """Yield the files below a topmost folder and the larger files of compactions, with the files whose rows they have.
+
+    A larger file may have rows of files that are rewritten already: it is searched, because it still has the data.
+    """
+    for path in runtime.store.list(f"{folder}/"):
+        if path.endswith(".parquet") and "/sql/" not in path:
+            yield path, [(0, path)]
+    larger: dict[str, _Parts] = defaultdict(list)
+    for path in runtime.store.list(layout.COMPACTED_LISTS):
+        if layout.area_of_list(path) == folder:
+            for each in read_list(runtime.store, path):
+                larger[each.file].append((each.first_row, each.path))
+    for path, parts in sorted(larger.items()):
+        if runtime.store.exists(path):
+            yield path, sorted(set(parts))
+
+
+def _read(runtime: Runtime, path: str, columns: Sequence[str]) -> pa.Table:
+    check_cancelled()
+    return read_table(runtime.store, path, columns)
 
 
 def _identities(table: pa.Table, bus: str | None = None) -> set[_Identity]:
@@ -215,11 +262,6 @@ def _mask_identities(table: pa.Table, identities: Collection[_Identity], selecti
         ],
         bool,
     )
-
-
-def _add(found: _Found, path: str, mask: _Mask) -> None:
-    if mask.any():
-        found.rows[path] = np.flatnonzero(mask).tolist()
 
 
 def _search_bus(runtime: Runtime, bus: str, selection: ErasureSelection, found: _Found) -> None:
@@ -264,18 +306,12 @@ def _refuse_unerasable(runtime: Runtime, found: _Found) -> None:
 
 def _refuse_files(runtime: Runtime, found: _Found) -> None:
     states = {batch.batch_id: batch.state for batch in runtime.ledger.batches.find(limit=None)}
-    compacted = CompactedStore(runtime.store)
     for path in found.rows:
         batch_id = layout.batch_in_name(path) or ""
         if states.get(batch_id, "committed") != "committed":
             raise UserError(
                 f"batch {batch_id} has a selected event and is not committed: nothing was erased. Try again when "
                 "`eventbridge status` no longer lists the batch"
-            )
-        if compacted.find(path) is not None:
-            raise UserError(
-                f"{path} has a selected event and is compacted: nothing was erased. Compacted files cannot be "
-                f"rewritten yet; retention removes those of day {layout.day_in_path(path)}"
             )
         if path.startswith("deliveries/") and any("/sql/" in each for each in runtime.store.list(_folder_of(path))):
             raise UserError(
@@ -352,19 +388,19 @@ def _result(runtime: Runtime, found: _Found, dry_run: bool) -> Erasure:
     )
 
 
-def _record_tombstone(runtime: Runtime, found: _Found, result: Erasure, by: str) -> None:
+def _write_record(runtime: Runtime, found: _Found, result: Erasure, by: str) -> None:
     """Record what is going to be erased, without the name by which it was selected, which may name a person."""
     at = runtime.clock()
-    tombstone = {
+    record = {
         "erasure_id": result.erasure_id,
         "erased_at": at.isoformat(),
         "erased_by": by,
         "events": result.events,
-        "rows": {path: rowset.encode(rows) for path, rows in sorted(found.rows.items())},
+        "rows": {path: rowset.encode(sorted(rows)) for path, rows in sorted(found.rows.items())},
         "messages": {
             bus: [[*partition, offset] for partition, numbers in sorted(offsets.items()) for offset in numbers]
             for bus, offsets in sorted(found.messages.items())
         },
         "targets": result.targets,
     }
-    runtime.store.put(layout.erasure(at, result.erasure_id), json.dumps(tombstone, indent=1, sort_keys=True).encode())
+    runtime.store.put(layout.erasure(at, result.erasure_id), json.dumps(record, indent=1, sort_keys=True).encode())

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipeline.delivering import REFUSED, Sending, http
-from pipeline.sending.test_compaction import compacted_day
-from pipeline.sending.test_retention import NO_RETRY, replay_of, sound
+from pipeline.sending.test_compaction import compacted_day, contents
+from pipeline.sending.test_retention import NO_RETRY, files, replay_of, sound
 
 from eventbridge.control.consecutive_batches import deliver_replay
 from eventbridge.dead_letters.reader import select_dead_letters
 from eventbridge.errors import NotFoundError, StoreError, UserError
+from eventbridge.repair.backup import check_backup
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.store.compacted import CompactedStore
 from eventbridge.store.protocol import Store
@@ -38,7 +40,7 @@ def order_of(sending: Sending, person: str, number: int) -> bytes:
 
 
 class FailingStore(CompactedStore):
-    """A store that fails at a write, after a number of writes."""
+    """A store that fails at a write or a removal, after a number of them."""
 
     def __init__(self, store: Store, writes: int) -> None:
         super().__init__(store)
@@ -46,10 +48,23 @@ class FailingStore(CompactedStore):
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         """Write a file, or fail."""
+        self._count()
+        super().put(path, data)
+
+    def create(self, path: str, data: bytes | pa.Buffer) -> bool:
+        """Write a file unless it exists, or fail."""
+        self._count()
+        return super().create(path, data)
+
+    def delete(self, path: str) -> None:
+        """Remove a file, or fail."""
+        self._count()
+        super().delete(path)
+
+    def _count(self) -> None:
         if not self.writes:
             raise StoreError("the disk is gone")
         self.writes -= 1
-        super().put(path, data)
 
 
 def files_with(sending: Sending, text: str) -> list[str]:
@@ -94,9 +109,9 @@ def test_no_byte_of_an_erased_event_is_left(sending: Sending, selection: Erasure
     assert files_with(sending, "other-person")
     assert sound(sending) == audited
     assert (done.events, done.messages, done.targets) == (1, {"orders": 1}, ("orders/crm", "orders/dead"))
-    (tombstone,) = sending.runtime.store.list("erasures/")
-    assert done.erasure_id in tombstone
-    assert json.loads(sending.runtime.store.get(tombstone))["erased_by"] == OPERATOR
+    (record,) = sending.runtime.store.list("erasures/")
+    assert done.erasure_id in record
+    assert json.loads(sending.runtime.store.get(record))["erased_by"] == OPERATOR
     assert [(each.by, json.loads(each.asked)) for each in sending.runtime.ledger.actions.find(1)] == [
         (OPERATOR, {"erasure_id": done.erasure_id})
     ]
@@ -120,7 +135,7 @@ def test_an_erasure_that_died_is_completed(sending: Sending) -> None:
     delivered_orders(sending)
     audited = sound(sending)
     selection, store = ErasureSelection(subject=PERSON), sending.runtime.store
-    for writes in (0, 1, 2, 3, 4, 2):  # the first is the tombstone; the fifth try rewrites the deliveries
+    for writes in (0, 1, 2, 3, 4, 2):  # the first is the record; the fifth try rewrites the deliveries
         with pytest.raises(StoreError):
             erase(replace(sending.runtime, store=FailingStore(store, writes)), selection, by=OPERATOR)
         assert sound(sending) == audited
@@ -169,11 +184,70 @@ def test_an_event_of_a_runner_that_never_ran_refuses_the_erasure(sending: Sendin
         erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
 
 
-def test_a_compacted_file_refuses_the_erasure(sending: Sending) -> None:
-    """An event in a compacted file is refused, and nothing is changed."""
+def test_an_event_in_compacted_files_is_erased(sending: Sending) -> None:
+    """The files with its rows leave the larger files; all other files keep their bytes."""
+    delivered_orders(sending)
+    own, *others = compacted_day(sending, batches=2)[::-1]
+    planned = erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR, dry_run=True)
+    assert maintain(sending.runtime).compacted
+    audited, before = sound(sending), [contents(sending, each) for each in others]
+
+    done = erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
+
+    assert files_with(sending, PERSON) == []
+    assert done.rows == planned.rows
+    assert sound(sending) == audited
+    assert [contents(sending, each) for each in others] == before
+    assert files(sending, own) == {"buffer": 1, "dead_letters": 1, "deliveries": 1, "outcomes": 1, "settlements": 1}
+    assert not any(files(sending, each) for each in others)
+    assert check_backup(sending.runtime).status == "together"
+
+
+def test_an_erasure_of_compacted_files_that_died_is_completed(sending: Sending) -> None:
+    """Whichever write or removal fails, the audit holds, and the same command completes the erasure."""
     delivered_orders(sending)
     compacted_day(sending, batches=1)
-    maintain(sending.runtime)
+    assert maintain(sending.runtime).compacted
+    audited, store, selection = sound(sending), sending.runtime.store, ErasureSelection(subject=PERSON)
 
-    with pytest.raises(UserError, match=r"is compacted: nothing was erased"):
+    tries = 0
+    for writes in count():
+        try:
+            erase(replace(sending.runtime, store=FailingStore(store, writes)), selection, by=OPERATOR)
+            break
+        except StoreError:
+            tries += 1
+        except NotFoundError:
+            break
+        assert sound(sending) == audited
+
+    assert tries > 3
+    assert files_with(sending, PERSON) == []
+    assert sound(sending) == audited
+
+
+def test_nothing_is_erased_during_a_compaction(sending: Sending) -> None:
+    """A compaction could copy the data that is erased. One that died goes on first."""
+    delivered_orders(sending)
+    retention = sending.runtime.ledger.retention
+    through = sending.runtime.ledger.now()
+    assert retention.begin_compaction(through)
+
+    with pytest.raises(UserError, match=r"a day is being compacted: nothing was erased"):
         erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
+    retention.move_sweep("compacted", through)
+
+    assert erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR).events == 1
+
+
+def test_nothing_is_compacted_during_an_erasure(sending: Sending) -> None:
+    """A compaction waits for an erasure, also for one that died, and for no longer."""
+    delivered_orders(sending)
+    compacted_day(sending, batches=1)
+    assert sending.runtime.ledger.retention.begin_erasure(sending.runtime.ledger.now())
+    assert maintain(sending.runtime).compacted == 0
+
+    erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
+
+    assert maintain(sending.runtime).compacted > 0
+    assert files_with(sending, PERSON) == []

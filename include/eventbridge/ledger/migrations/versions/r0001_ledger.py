@@ -695,7 +695,9 @@ def _make_store() -> None:
         "sweep",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("through", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("name IN ('lost', 'expired', 'compacted')", name=op.f("ck_sweep_name")),
+        sa.CheckConstraint(
+            "name IN ('lost', 'expired', 'compacting', 'compacted', 'erasing', 'erased')", name=op.f("ck_sweep_name")
+        ),
         sa.PrimaryKeyConstraint("name", name="pk_sweep"),
     )
     op.create_table(
