@@ -31,6 +31,7 @@ CHECKS = (
 #: The call of each command; a text without a path is the reason why there is none.
 BY_HTTP = {
     "audit": "GET /v1/audit",
+    "backup check": "for administrators of the host, before anything starts",
     "batches repair": "it writes files of the store: for administrators of the host",
     "events publish": "POST /v1/buses/{bus}/events",
     "compile": "concerns the host",
@@ -47,6 +48,7 @@ BY_HTTP = {
     "init": "concerns the host",
     "init-airflow": "concerns the host",
     "ledger copy": "concerns the host",
+    "erase": "it writes files of the store: for administrators of the host",
     "ledger migrate": "concerns the host",
     "maintain": "scheduled",
     "quality check": "scheduled; needs Great Expectations",
