@@ -40,6 +40,7 @@ SEAM = {
     "remedies",
     "connect",
     "turn_to_write",
+    "drop_old_pages",
     "migrating",
     "last_number",
     "count_on",
