@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,6 +19,7 @@ from pipeline.sending.test_retention import NO_RETRY, files, replay_of, sound
 from eventbridge.control.consecutive_batches import deliver_replay
 from eventbridge.dead_letters.reader import select_dead_letters
 from eventbridge.errors import NotFoundError, StoreError, UserError
+from eventbridge.model.erasure import ERASED_BODY
 from eventbridge.repair.backup import check_backup
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.store.compacted import CompactedStore
@@ -144,6 +147,23 @@ def test_an_erasure_that_died_is_completed(sending: Sending) -> None:
 
     assert files_with(sending, PERSON) == []
     assert sound(sending) == audited
+
+
+def test_old_pages_that_a_died_erasure_left_in_a_bus_are_dropped_by_the_next(sending: Sending) -> None:
+    """One that died after it had replaced the messages, and before it wrote the file again, is completed."""
+    document = json.loads(order_of(sending, PERSON, 1))
+    document["data"] |= {"note": PERSON * 2_000}  # several pages
+    sending.begin(json.dumps(document).encode(), crm="/healthy/crm")
+    sending.deliver()
+    file = Path(sending.runtime.settings.bus_folder) / "orders.sqlite"
+    with closing(sqlite3.connect(file)) as died, died:
+        died.execute("PRAGMA secure_delete = OFF")  # as SQLite is built by default, but not everywhere
+        died.execute("UPDATE message SET body = ? WHERE instr(body, ?)", (ERASED_BODY, PERSON.encode()))
+    assert PERSON.encode() in b"".join(each.read_bytes() for each in file.parent.glob("orders.sqlite*"))
+
+    erase(sending.runtime, ErasureSelection(subject=PERSON), by=OPERATOR)
+
+    assert files_with(sending, PERSON) == []
 
 
 def test_a_dry_run_changes_nothing(sending: Sending) -> None:
