@@ -26,7 +26,10 @@ _MAX_AGE: Final = timedelta(minutes=30)
 
 
 class RunningBacktest(Struct, frozen=True):
-    """How far a backtest of `what` is: `done` of `total` archived events at `reported_at`; `total` is None at first."""
+    """The progress of a backtest of `what`: it has read `done` of `total` archived events at `reported_at`.
+
+    `total` is None until the events are counted.
+    """
 
     what: str
     started_at: datetime

@@ -112,18 +112,38 @@ class SpanDeliveries:
         response, rejected, stored = found
         run.report.sent += len(span.left)
         if (lost := flush(target)) is not None:
-            response = not_flushed(response, lost)
+            response, stored = not_flushed(response, lost), {}  # nothing is known to be stored
         outcome = _decide_outcome(run, span, response)
-        others = rejected if outcome is DELIVERED else stored if isinstance(outcome, DeadLettered) else {}
-        ids_by_response: dict[Response, list[bytes]] = defaultdict(list)
-        for delivery_id in span.left.to_pylist() if others else ():
-            ids_by_response[others.get(delivery_id, response)].append(delivery_id)
-        for same, ids in ids_by_response.items():
-            part = replace(span, left=pa.array(ids, span.left.type))
-            _put_outcome(run, part, outcome if same is response else _decide(run, part, same), same)
-        if not others:
+        own = _own_responses(outcome, rejected, stored)
+        if own:
+            _put_outcomes(run, span, outcome, response, own)
+        else:
             _put_outcome(run, span, outcome, response)
         return True
+
+
+def _own_responses(
+    outcome: Outcome, rejected: Mapping[bytes, Response], stored: Mapping[bytes, Response]
+) -> Mapping[bytes, Response]:
+    """Return the responses to deliveries whose outcome differs from that of their span, by delivery id.
+
+    A span that is tried again is tried as a whole, so all its deliveries have one outcome.
+    """
+    if outcome is DELIVERED:
+        return rejected
+    return stored if isinstance(outcome, DeadLettered) else {}
+
+
+def _put_outcomes(
+    run: TargetRun, span: Span, outcome: Outcome, response: Response, own: Mapping[bytes, Response]
+) -> None:
+    """Record the outcome of a span, and those of the deliveries that have a response of their own."""
+    ids_by_response: dict[Response, list[bytes]] = defaultdict(list)
+    for delivery_id in span.left.to_pylist():
+        ids_by_response[own.get(delivery_id, response)].append(delivery_id)
+    for same, ids in ids_by_response.items():
+        part = replace(span, left=pa.array(ids, span.left.type))
+        _put_outcome(run, part, outcome if same is response else _decide(run, part, same), same)
 
 
 def _unsent_outcome(run: TargetRun, span: Span) -> Outcome | None:

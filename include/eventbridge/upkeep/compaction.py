@@ -65,8 +65,8 @@ def compact_days(run: RetentionRun) -> None:
             return  # the newest manifests stay where they are, because they reveal a lost ledger
         if not retention.begin_compaction(day + _DAY):
             log.warning(
-                "no day is compacted, because an erasure has not ended. If its process has, run it again: "
-                "`eventbridge erase`"
+                "no day is compacted, because an erasure has begun and not ended. If its process died, run the same "
+                "`eventbridge erase` again"
             )
             return
         if not _Compaction(run, day).is_done():

@@ -38,8 +38,8 @@ class Line:
 class Chart:
     """A chart of one timeline: `key` is unique on its page.
 
-    `scale` has the values of the horizontal lines, each with its height in the drawing. `empty` has two lines for a
-    chart without values: what there is none of, and when it appears.
+    `scale` has the values of the horizontal lines, each with its height in the drawing. `empty` has two lines that
+    a chart without values shows: which values are missing, and when they appear.
     """
 
     key: str
