@@ -44,6 +44,8 @@ _START_TIMEOUT_SECONDS = 180.0
 _STOP_SECONDS = 10.0
 #: Java writes the archive of its classes, 170 MB, before it ends.
 _ARCHIVE_SECONDS = 120.0
+#: The exit code of a Java that has ended in order after SIGTERM.
+_ENDED_BY_SIGTERM = 128 + signal.SIGTERM
 #: The maximum number of seconds that a killed process may take to end. On a busy machine, it takes several.
 _KILL_SECONDS = 60.0
 
@@ -121,10 +123,10 @@ class SparkConnectServer:
             self.stop()
             raise
 
-    def stop(self, seconds: float = _STOP_SECONDS) -> None:
+    def stop(self, seconds: float = _STOP_SECONDS) -> int | None:
         """End the server's process group with SIGTERM, and with SIGKILL if it has not ended after `seconds`.
 
-        This is harmless if it has ended or was never started.
+        Return the server's exit code, or None if it was never started or already stopped.
         """
         with self._turn:
             self._stopped = True
@@ -141,6 +143,7 @@ class SparkConnectServer:
             (self._run_folder / _SECRETS).unlink(missing_ok=True)
         if process is not None and self._folder is None:
             shutil.rmtree(self._run_folder, ignore_errors=True)
+        return None if process is None else process.returncode
 
     def __enter__(self) -> Self:
         self.start()
@@ -211,10 +214,15 @@ def archive_classes() -> None:
         file = Path(folder) / "classes.jsa"
         server = SparkConnectServer(Path(folder) / "server")
         server.java_flags = f'"-XX:ArchiveClassesAtExit={file}"'
-        try:
-            server.start()
-        finally:
-            server.stop(_ARCHIVE_SECONDS)
+        server.start()
+        # A Java that had to be killed has written a part of the archive, at which the next one would crash.
+        code = server.stop(_ARCHIVE_SECONDS)
+        if code != _ENDED_BY_SIGTERM:
+            raise InfrastructureError(
+                f"Java ended with exit code {code} before it had written the archive of Spark's classes. Spark works "
+                f"without, but takes twice as long to start. See that {tempfile.gettempdir()} has 300 MB of space, "
+                "and run the command again"
+            )
         try:
             store_archive(file, java, spark)
         except OSError as error:
